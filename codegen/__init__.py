@@ -1,0 +1,1 @@
+"""Native code from ``tapec.ir`` functions: loop nests, LLVM text, engine, native entry."""

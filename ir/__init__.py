@@ -1,0 +1,50 @@
+"""The intermediate representation: types, operations, text, analyses and transforms.
+
+This package imports the standard library and NumPy only: no front end, no code
+generator, no LLVM, no SymPy.
+"""
+
+from tapec.ir.builder import Builder
+from tapec.ir.core import (
+    BOOL,
+    C64,
+    C128,
+    F32,
+    F64,
+    I32,
+    I64,
+    Block,
+    Dense,
+    DType,
+    Function,
+    Loc,
+    Op,
+    Type,
+    Value,
+    dtype_of,
+    walk,
+)
+from tapec.ir.opdef import OPS, OpDef
+
+__all__ = [
+    "BOOL",
+    "C64",
+    "C128",
+    "F32",
+    "F64",
+    "I32",
+    "I64",
+    "OPS",
+    "Block",
+    "Builder",
+    "DType",
+    "Dense",
+    "Function",
+    "Loc",
+    "Op",
+    "OpDef",
+    "Type",
+    "Value",
+    "dtype_of",
+    "walk",
+]
