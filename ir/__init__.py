@@ -4,6 +4,7 @@ This package imports the standard library and NumPy only: no front end, no code
 generator, no LLVM, no SymPy.
 """
 
+from tapec.ir import control, indexing, linalg, reduce, shape  # noqa: F401  (fill the op table)
 from tapec.ir.builder import Builder
 from tapec.ir.core import (
     BOOL,

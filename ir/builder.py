@@ -73,7 +73,10 @@ class Builder:
         regions: tuple[Block, ...] = (),
         hint: str | None = None,
     ) -> Op:
-        if attrs or regions:
+        infer_regions = OPS[name].infer_regions if regions else None
+        if infer_regions is not None:
+            types = infer_regions(tuple([v.type for v in operands]), attrs, regions)
+        elif attrs or regions:
             types = OPS[name].infer(tuple([v.type for v in operands]), attrs)
         else:
             key = (name, *[v.type for v in operands])

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tapec.ir.core import Attrs, Op, Type, Value
+from tapec.ir.core import Attrs, Block, Op, Type, Value
 
 if TYPE_CHECKING:
     from tapec.ir.builder import Builder
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["OPS", "Infer", "OpDef", "Partial", "Samples", "define"]
 
 Infer = Callable[[tuple[Type, ...], Attrs], tuple[Type, ...]]
+InferRegions = Callable[[tuple[Type, ...], Attrs, tuple[Block, ...]], tuple[Type, ...]]
 Partial = Value | float | None
 Partials = Callable[..., tuple[Partial, ...]]
 Vjp = Callable[["Builder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
@@ -59,6 +60,8 @@ class OpDef:
     name: str
     infer: Infer
     numpy: Callable[[Sequence[Any], Attrs], Any]
+    #: ops with regions: checks the regions and gives the result types, instead of ``infer``
+    infer_regions: InferRegions | None = None
     partials: Partials | None = None
     vjp: Vjp | None = None
     jvp: Jvp | None = None

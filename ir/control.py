@@ -1,0 +1,107 @@
+"""Op entries: ``guard`` and ``call``; and ``inline_calls``.
+
+``guard(cond; expected)`` has no result: the kernel fails unless the condition has the
+expected value, before any result is visible.  ``call(args; name)`` has one region, the body
+of the callee, which sees only its own parameters.  Transforms need no rule for ``call``:
+they work on what ``inline_calls`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapec.ir.builder import Builder
+from tapec.ir.checks import attr, count, kind_one_of
+from tapec.ir.core import BOOL, Attrs, Block, Function, Op, Type, Value
+from tapec.ir.opdef import Samples, define
+
+__all__ = ["inline_calls"]
+
+Types = tuple[Type, ...]
+
+
+def _guard_infer(types: Types, attrs: Attrs) -> Types:
+    count("guard", types, 1)
+    t = types[0]
+    kind_one_of("guard", t, "bi")
+    if t.shape:
+        raise ValueError(f"guard: the condition must be 0-d, got {t}")
+    expected = attr("guard", attrs, "expected")
+    if type(expected) is not (bool if t.dtype is BOOL else int):
+        raise TypeError(f"guard: expected value {expected!r} does not fit {t}")
+    if type(attr("guard", attrs, "message")) is not str:
+        raise TypeError(f"guard: attribute 'message' must be a str, got {attrs['message']!r}")
+    return ()
+
+
+define(
+    "guard",
+    infer=_guard_infer,
+    # That the guard holds is checked by whoever evaluates it: only that one can stop.
+    numpy=lambda arrays, attrs: (),
+    effect=True,
+    nondifferentiable=True,
+    samples=Samples(
+        cases=(
+            (("bool[]",), {"expected": True, "message": "x > 0"}),
+            (("i64[]",), {"expected": 3, "message": ""}),
+        )
+    ),
+    doc="The kernel fails with `message`'s place unless the operand equals `expected`.",
+)
+
+
+def _call_infer(types: Types, attrs: Attrs) -> Types:
+    raise TypeError("call: takes one region, got none")
+
+
+def _call_infer_regions(types: Types, attrs: Attrs, regions: tuple[Block, ...]) -> Types:
+    if len(regions) != 1:
+        raise TypeError(f"call: takes one region, got {len(regions)}")
+    if type(attr("call", attrs, "name")) is not str:
+        raise TypeError(f"call: attribute 'name' must be a str, got {attrs['name']!r}")
+    declared = tuple([p.type for p in regions[0].params])
+    if declared != types:
+        raise TypeError(f"call: {attrs['name']} takes {declared}, got {types}")
+    return tuple([r.type for r in regions[0].results])
+
+
+def _call_numpy(arrays: Sequence[Any], attrs: Attrs) -> Any:
+    raise TypeError("call: the meaning is the region's, which the interpreter evaluates")
+
+
+define(
+    "call",
+    infer=_call_infer,
+    infer_regions=_call_infer_regions,
+    numpy=_call_numpy,
+    doc="The results of the region (a function's body) for the operands as its parameters.",
+)
+
+
+def inline_calls(fn: Function) -> Function:
+    """``fn`` with the bodies of its calls, and of theirs, in their places."""
+    if not any(op.name == "call" for op in fn.ops):
+        return fn
+    b = Builder()
+    env: dict[Value, Value] = {p: p for p in fn.params}
+    _inline_block(b, fn.block, env)
+    return Function(fn.name, fn.params, b.ops, [env[v] for v in fn.results])
+
+
+def _inline_block(b: Builder, block: Block, env: dict[Value, Value]) -> None:
+    for op in block.ops:
+        operands = tuple([env[v] for v in op.operands])
+        if op.name == "call":
+            body = op.regions[0]
+            inner = dict(zip(body.params, operands, strict=True))
+            _inline_block(b, body, inner)
+            env.update(zip(op.results, [inner[v] for v in body.results], strict=True))
+        else:
+            _keep(b, op, operands, env)
+
+
+def _keep(b: Builder, op: Op, operands: tuple[Value, ...], env: dict[Value, Value]) -> None:
+    new = b.append(op, operands)
+    env.update(zip(op.results, new.results, strict=True))
