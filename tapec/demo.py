@@ -214,7 +214,11 @@ def fit(fn: Callable[..., Any], data: Array, console: Console) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 if the fit and every check are right."""
-    parser = argparse.ArgumentParser(prog="python -m tapec demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tapec demo",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.parse_args(argv)
     import tapec
 
@@ -227,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = time.perf_counter() - start
     result = fit(fn, data, console)
     theta: Array = result.x
-    value, gradient = fn(theta, data)
+    value = fn(theta, data)[0]
 
     found = fitted_numbers(theta, -float(value))
     table = Table(title=f"Gaussian mixture, {len(data)} eruptions, {result.nit} iterations")
