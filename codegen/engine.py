@@ -135,6 +135,11 @@ class Library:
         if tracker is not None:
             tracker.close()
 
+    def keep_forever(self) -> Library:
+        """Make the code immortal: also during interpreter shutdown nothing unloads it."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        return self
+
     def __repr__(self) -> str:
         return f"<Library {self.name} {', '.join(self._addresses)}>"
 

@@ -10,7 +10,7 @@ symbol of it is asked for (SciPy takes 0.1 s to import):
 ``tapec.special.psi.dd``       ``scipy.special.cython_special``; the suffix is the C signature, the
                                result first: d double, f float, i int, l long, n intptr_t,
                                z double complex, c float complex, v void, capitals for pointers.
-                               Call it with one more argument, ``i32 0``.
+                               Unless the result is void, pass one more argument, ``i32 0``.
 ``tapec.dtype.float64``        a NumPy dtype singleton (data)
 ``tapec.*``                    whatever ``provide`` registered
 ``PyArray_NewFromDescr``       NumPy's C API table
