@@ -1,0 +1,55 @@
+"""Every ``TAPEC_*`` environment variable, in one table.
+
+The variables are read when they are needed, so a test (or a user in a notebook) may set
+``os.environ`` at any time; what has already been compiled stays as it is.
+
+========================  =========  ==========================================================
+variable                  default    meaning
+========================  =========  ==========================================================
+``TAPEC_BACKEND``         native     ``interpret`` runs the NumPy reference interpreter instead
+``TAPEC_OPT``             (by size)  LLVM optimisation level of kernels, 0 to 3
+``TAPEC_VERIFY``          0          1 verifies the IR after every pass
+``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
+========================  =========  ==========================================================
+
+>>> from tapec import options
+>>> options.max_variants()
+64
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["backend", "max_variants", "opt_level", "verify"]
+
+
+def backend() -> str:
+    """``'native'`` or ``'interpret'``; ``ValueError`` for anything else."""
+    value = os.environ.get("TAPEC_BACKEND", "native").strip().lower() or "native"
+    if value not in ("native", "interpret"):
+        raise ValueError(f"TAPEC_BACKEND={value!r}: use 'native' or 'interpret'")
+    return value
+
+
+def opt_level() -> int | None:
+    """The LLVM optimisation level that is forced on kernels; None: chosen by size."""
+    value = os.environ.get("TAPEC_OPT", "").strip()
+    if not value:
+        return None
+    if value not in ("0", "1", "2", "3"):
+        raise ValueError(f"TAPEC_OPT={value!r}: use 0, 1, 2 or 3")
+    return int(value)
+
+
+def verify() -> bool:
+    """Whether every pass is followed by the verifier."""
+    return os.environ.get("TAPEC_VERIFY", "0").strip() not in ("", "0")
+
+
+def max_variants() -> int:
+    """How many guarded variants one signature may have."""
+    value = os.environ.get("TAPEC_MAX_VARIANTS", "64").strip()
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"TAPEC_MAX_VARIANTS={value!r}: use a positive integer")
+    return int(value)

@@ -1,0 +1,175 @@
+"""Run the user's function on tracers: a flattened call → ``Traced``.
+
+The traced leaves become inputs of a new tape, static leaves are passed as they are, and
+whatever the function returns is flattened.  Result leaves that depend on the tape (or
+must, because they are differentiated) become results of the lifted IR function; numbers,
+strings and ``None`` stay Python constants.
+
+Invariant: ``Traced.fn`` has one parameter per traced leaf, in order, then one per capture;
+``Traced.results[k]`` is result ``k``'s place in the returned structure.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tapec import trees
+from tapec.ir.core import Function, Type
+from tapec.signature import Flat, Spec, argument_names
+
+if TYPE_CHECKING:
+    from optree import PyTreeSpec
+
+    from tapec.tape import Tape
+
+__all__ = ["Constant", "Output", "Traced", "parameter_names", "trace", "where_defined"]
+
+#: Result leaves that are returned as they are.
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype, type, enum.Enum)
+
+
+class Output(NamedTuple):
+    """A result leaf that the kernel computes: its index among the results, and its type."""
+
+    index: int
+    type: Type
+
+
+class Constant(NamedTuple):
+    """A result leaf that does not depend on the arguments (a string, a Python number)."""
+
+    value: Any
+
+
+class Traced(NamedTuple):
+    """One run of the user's function, as IR.
+
+    ``leaves`` and ``treedef`` describe what it returned; ``captures`` are the arrays (or
+    tracers of an outer trace) that it used without being given them; ``concrete`` tells
+    whether none of them belongs to an outer trace.
+    """
+
+    fn: Function
+    subject: Callable[..., Any]
+    flat: Flat
+    captures: list[Any]
+    leaves: list[Output | Constant]
+    treedef: PyTreeSpec
+    tape_text: str | None
+    concrete: bool
+
+
+def where_defined(subject: Any) -> str:
+    """``file.py:12, in loss``: the definition of a function, for error messages."""
+    inner = inspect.unwrap(subject)
+    inner = getattr(inner, "func", inner)
+    inner = getattr(inner, "__func__", inner)
+    code = getattr(inner, "__code__", None)
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if code is None:
+        return str(name)
+    return f"{code.co_filename}:{code.co_firstlineno}, in {name}"
+
+
+def parameter_names(subject: Any) -> list[str]:
+    """Names of the positional parameters, as far as they can be found."""
+    try:
+        parameters = inspect.signature(subject).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in kinds]
+
+
+def trace(
+    subject: Callable[..., Any],
+    flat: Flat,
+    name: str,
+    *,
+    lift_constants: Callable[[PyTreeSpec], Sequence[bool]] | None = None,
+    keep_text: bool = False,
+) -> Traced:
+    """Trace ``subject`` on the call ``flat``.
+
+    ``lift_constants`` tells, for a structure of results, which leaves must be computed even
+    if they are constant numbers (those that are differentiated).  Exceptions of the user's
+    function come through unchanged.
+    """
+    from tapec.lift import lift
+    from tapec.tape import Tape
+
+    hints = argument_names(parameter_names(subject), flat.layout)
+    with Tape(name) as tape:
+        leaves: list[Any] = []
+        for leaf, key, hint in zip(flat.leaves, flat.keys, hints, strict=True):
+            if type(key) is Spec:
+                leaves.append(tape.input(key.type, leaf, hint, weak=key.weak))
+            else:
+                leaves.append(leaf)
+        args, kwargs = trees.unflatten(flat.layout.treedef, leaves)
+        try:
+            returned = subject(*args, **kwargs)
+        except RecursionError as error:
+            raise _recursion(error, subject) from None
+        out_leaves, treedef = trees.flatten(returned)
+        must = lift_constants(treedef) if lift_constants else (False,) * len(out_leaves)
+        results: list[Output | Constant] = []
+        values: list[Any] = []
+        for leaf, needed in zip(out_leaves, must, strict=True):
+            value = _result(tape, leaf, needed, subject)
+            if isinstance(value, Constant):
+                results.append(value)
+            else:
+                results.append(Output(len(values), value.type))
+                values.append(value)
+        fn = lift(tape, values, name)
+    text = _format_tape(tape, values) if keep_text else None
+    captures = [c.obj for c in tape.captures]
+    concrete = all(isinstance(c, np.ndarray) for c in captures)
+    return Traced(fn, subject, flat, captures, results, treedef, text, concrete)
+
+
+def _result(tape: Tape, leaf: Any, needed: bool, subject: Any) -> Any:
+    """A tracer of ``tape`` for one result leaf, or a ``Constant``."""
+    from tapec.tape import as_tracer, is_traced
+
+    if is_traced(leaf) or isinstance(leaf, np.ndarray):
+        return as_tracer(tape, leaf)
+    if needed and isinstance(leaf, (int, float, complex, np.number)):
+        return as_tracer(tape, leaf if not isinstance(leaf, int) else float(leaf))
+    if isinstance(leaf, _PLAIN):
+        return Constant(leaf)
+    raise TypeError(
+        f"the function at {where_defined(subject)} returned a {type(leaf).__qualname__}, which "
+        "may hide traced values; return arrays, numbers, strings or containers of them "
+        "(register other containers with optree, namespace='tapec')"
+    )
+
+
+def _recursion(error: RecursionError, subject: Any) -> RecursionError:
+    """The same kind of error, saying where the user's function recurses."""
+    inner = getattr(inspect.unwrap(subject), "__code__", None)
+    line = None
+    tb = error.__traceback__
+    while tb is not None:
+        if inner is not None and tb.tb_frame.f_code is inner:
+            line = tb.tb_lineno
+        tb = tb.tb_next
+    at = where_defined(subject)
+    if line is not None:
+        at += f" (line {line})"
+    return RecursionError(
+        f"maximum recursion depth exceeded while tracing the function at {at}; "
+        "write the recursion as a loop, or end it on a static value"
+    )
+
+
+def _format_tape(tape: Tape, results: Sequence[Any]) -> str:
+    from tapec.dump import format_tape
+
+    return format_tape(tape, results)

@@ -1,0 +1,488 @@
+"""From a traced function to the IR program of a transform: ``build(traced, transform)``.
+
+Every transform is a plain rewriting of IR functions (``vjp``, ``jvp``, ``simplify``) plus a
+description of where the results go.  Nothing here runs anything: a ``Program`` is either
+compiled and called (``dispatch``) or inlined into an outer tape, with the same meaning.
+
+Parameters of ``Program.fn``: the traced leaves, the captures, then ``seeds`` (tangents or
+cotangents that the caller supplies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tapec import trees
+from tapec.ir.builder import Builder
+from tapec.ir.core import BOOL, C128, F64, I64, Function, Type, Value
+from tapec.signature import Spec
+from tapec.trace import Constant, Output, Traced, where_defined
+
+if TYPE_CHECKING:
+    from optree import PyTreeSpec
+
+__all__ = ["KINDS", "Program", "Result", "Sweep", "Transform", "build", "lifted_leaves", "pullback"]
+
+#: Jacobians of at most this many columns (or rows) are one straight-line function; larger ones
+#: are swept by calling a compiled product once per column.
+UNROLL = 16
+#: ... and only while the function stays below this many operations.
+UNROLL_OPS = 20_000
+
+KINDS = ("jit", "grad", "value_and_grad", "jacobian", "hessian", "hvp", "jvp", "vjp")
+
+
+class Transform(NamedTuple):
+    """Which transform, of which arguments.  ``argnums`` None: all of them.
+
+    ``single``: argnums was an int, so the result is not wrapped in a tuple.
+    """
+
+    kind: str
+    argnums: tuple[int, ...] | None = None
+    single: bool = True
+    has_aux: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.kind
+
+    @property
+    def differentiates(self) -> bool:
+        return self.kind != "jit"
+
+
+class Result(NamedTuple):
+    """Place of kernel result ``index`` in what the user gets, and how it is boxed:
+    ``float``, ``int``, ``bool``, ``complex``, ``scalar`` (NumPy scalar) or ``array``."""
+
+    index: int
+    box: str
+
+
+class Sweep(NamedTuple):
+    """How a Jacobian is put together from many calls of one compiled product.
+
+    The program's function gives, for one-hot seeds, column ``j`` (``forward``) or row ``j``
+    of every block.  ``seeds`` are the types that are seeded one element at a time;
+    ``shapes[r]`` are the shapes of kernel result r's blocks, one per seed.
+    """
+
+    forward: bool
+    seeds: tuple[Type, ...]
+
+
+class Program(NamedTuple):
+    """An IR function and the shape of what it returns.
+
+    ``leaves``/``treedef``: the returned structure.  ``seeds``: types of the extra parameters.
+    ``raw``: the function before the last simplification, for dumps.
+    """
+
+    fn: Function
+    leaves: tuple[Result | Constant, ...]
+    treedef: PyTreeSpec
+    seeds: tuple[Type, ...] = ()
+    sweep: Sweep | None = None
+    raw: Function | None = None
+
+    def rebuild(self, values: Sequence[Any]) -> Any:
+        """The user's structure from one (already boxed) value per kernel result."""
+        return self.treedef.unflatten(
+            [values[x.index] if type(x) is Result else x.value for x in self.leaves]
+        )
+
+
+_BOXES = {F64: "float", I64: "int", BOOL: "bool", C128: "complex"}
+
+
+def _box(type: Type) -> str:
+    return "array" if type.shape else _BOXES.get(type.dtype, "scalar")
+
+
+def _gradient_box(spec: Spec) -> str:
+    """Gradients come back as the kind of thing that the argument was."""
+    return "array" if spec.kind == "array" else _box(spec.type)
+
+
+def _program(
+    fn: Function, tree: Any, seeds: Sequence[Type] = (), sweep: Sweep | None = None
+) -> Program:
+    """Finish: ``tree`` holds a ``_Leaf`` or ``Constant`` at each leaf."""
+    from tapec.ir.passes import simplify
+
+    wrapped, treedef = trees.flatten(tree)
+    leaves = tuple([w.content for w in wrapped])
+    return Program(simplify(fn), leaves, treedef, tuple(seeds), sweep, fn)
+
+
+class _Leaf:
+    """Keeps ``Result``/``Constant`` (named tuples, hence containers) from being flattened."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Result | Constant) -> None:
+        self.content = content
+
+
+def select_results(fn: Function, indices: Sequence[int], name: str | None = None) -> Function:
+    """``fn`` with only these results."""
+    return Function(name or fn.name, fn.params, fn.ops, [fn.results[i] for i in indices])
+
+
+# -- what must be computed ------------------------------------------------------------
+
+
+def lifted_leaves(transform: Transform) -> Any:
+    """For ``trace``: which result leaves must be computed even if constant."""
+    if not transform.differentiates:
+        return None
+
+    def lift(treedef: PyTreeSpec) -> Sequence[bool]:
+        if not transform.has_aux:
+            return [True] * treedef.num_leaves
+        if trees.is_leaf(treedef):
+            return [True]
+        first, *_ = trees.children(treedef) or [treedef]
+        return [k < first.num_leaves for k in range(treedef.num_leaves)]
+
+    return lift
+
+
+# -- the transforms ----------------------------------------------------------------------
+
+
+def build(traced: Traced, transform: Transform, *, inline: bool = False) -> Program:
+    """The program of ``transform`` applied to ``traced``.
+
+    ``inline``: it will be inlined in an outer tape, so Jacobians must not be swept.
+    """
+    return _BUILDERS[transform.kind](traced, transform, inline)
+
+
+def _wrt(traced: Traced) -> list[int]:
+    """Parameter positions of the differentiated leaves."""
+    mask = traced.flat.layout.differentiated
+    return [p for p, leaf in enumerate(traced.flat.traced) if mask[leaf]]
+
+
+def _output_tree(traced: Traced, base: int = 0) -> Any:
+    return traced.treedef.unflatten(
+        [
+            _Leaf(Result(base + x.index, _box(x.type)) if isinstance(x, Output) else x)
+            for x in traced.leaves
+        ]
+    )
+
+
+def _argument_trees(traced: Traced, transform: Transform, leaves: Sequence[Any]) -> Any:
+    """``leaves`` (one per differentiated leaf, in leaf order) in the structure of the
+    differentiated arguments: one structure if ``single``, else a tuple in argnums' order."""
+    layout = traced.flat.layout
+    at = dict(zip([i for i, d in enumerate(layout.differentiated) if d], leaves, strict=True))
+    parts = tuple(layout.args[k].unflatten([at[i] for i in layout.ranges[k]]) for k in layout.wrt)
+    return parts[0] if transform.single else parts
+
+
+def _specs(traced: Traced) -> list[Spec]:
+    keys = traced.flat.keys
+    mask = traced.flat.layout.differentiated
+    return [k for k, d in zip(keys, mask, strict=True) if d and isinstance(k, Spec)]
+
+
+def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Output, Any]:
+    """The scalar output, and the tree of the auxiliary outputs (None without)."""
+    leaves, treedef = traced.leaves, traced.treedef
+    what = transform.title
+    at = where_defined(subject)
+    aux = None
+    if transform.has_aux:
+        kids = [] if trees.is_leaf(treedef) else trees.children(treedef)
+        if treedef.type is not tuple or len(kids) != 2:
+            raise TypeError(
+                f"{what}(has_aux=True) expects the function to return (value, aux), a tuple of "
+                f"two; {at} returned {treedef}"
+            )
+        n = kids[0].num_leaves
+        aux = traced.treedef.unflatten(
+            [
+                _Leaf(Result(x.index, _box(x.type)) if isinstance(x, Output) else x)
+                for x in leaves
+            ]
+        )[1]
+        leaves, treedef = leaves[:n], kids[0]
+    if not trees.is_leaf(treedef):
+        kind = getattr(treedef.type, "__name__", None) or "None"
+        raise TypeError(
+            f"{what} needs a function that returns one scalar; {at} returned a {kind} of "
+            f"{treedef.num_leaves} values. Return the scalar alone, or (scalar, aux) with "
+            "has_aux=True to carry further values"
+        )
+    (value,) = leaves
+    if isinstance(value, Constant):
+        raise TypeError(
+            f"{what} needs a function that returns one real scalar; {at} returned "
+            f"{value.value!r}, a {type(value.value).__qualname__}"
+        )
+    if value.type.shape != ():
+        raise _non_scalar(what, at, value.type)
+    if value.type.dtype.kind != "f":
+        raise TypeError(
+            f"{what} needs a function that returns a real floating-point scalar; "
+            f"{at} returned {value.type.dtype.np} (use .real, np.abs or .astype(float))"
+        )
+    return value, aux
+
+
+def _non_scalar(what: str, at: str, type: Type) -> ValueError:
+    return ValueError(
+        f"{what} needs a function that returns a scalar; {at} returned an array of shape "
+        f"{type.shape}. Reduce it (for example with .sum()), or use tapec.jacobian for all "
+        "its derivatives"
+    )
+
+
+def _jit(traced: Traced, transform: Transform, inline: bool) -> Program:
+    return _program(traced.fn, _output_tree(traced))
+
+
+def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
+    """Results of ``traced.fn``, then the gradients; and where those start."""
+    from tapec.ir.passes import simplify
+    from tapec.ir.vjp import vjp
+
+    fn = simplify(traced.fn)
+    return vjp(fn, _wrt(traced), [value], seeds=False), len(fn.results)
+
+
+def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
+    value, aux = _split_aux(traced, transform, traced.subject)
+    fn, base = _reverse(traced, value.index)
+    keep: list[int] = []
+    if transform.kind == "value_and_grad" or transform.has_aux:
+        keep = list(range(base))
+    grads = list(range(base, len(fn.results)))
+    fn = select_results(fn, keep + grads)
+    start = len(keep)
+    leaves = [
+        _Leaf(Result(start + k, _gradient_box(spec))) for k, spec in enumerate(_specs(traced))
+    ]
+    tree = _argument_trees(traced, transform, leaves)
+    if transform.kind == "value_and_grad":
+        first: Any = _Leaf(Result(value.index, _box(value.type)))
+        if transform.has_aux:
+            first = (first, aux)
+        return _program(fn, (first, tree))
+    return _program(fn, (tree, aux) if transform.has_aux else tree)
+
+
+def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
+    from tapec.ir.jvp import jvp
+    from tapec.ir.passes import simplify
+
+    fn = simplify(traced.fn)
+    wrt = _wrt(traced)
+    forward = jvp(fn, wrt)
+    tangents = _tangent_indices(fn)
+    n = len(fn.results)
+    out = _output_tree(traced)
+    dot = traced.treedef.unflatten(
+        [
+            _Leaf(
+                Result(n + tangents[x.index], _box(x.type))
+                if isinstance(x, Output) and x.index in tangents
+                else Constant(None)
+            )
+            for x in traced.leaves
+        ]
+    )
+    seeds = [fn.params[p].type for p in wrt]
+    return _program(forward, (out, dot), seeds)
+
+
+def _tangent_indices(fn: Function) -> dict[int, int]:
+    """Result index → index among the results that have a tangent (inexact dtype)."""
+    inexact = [i for i, r in enumerate(fn.results) if r.type.dtype.is_inexact]
+    return {i: k for k, i in enumerate(inexact)}
+
+
+def _vjp(traced: Traced, transform: Transform, inline: bool) -> Program:
+    return _program(traced.fn, _output_tree(traced))
+
+
+def pullback(traced: Traced) -> Program:
+    """Cotangents of the outputs (seeds, for the inexact results) → those of the arguments."""
+    from tapec.ir.passes import simplify
+    from tapec.ir.vjp import vjp
+
+    fn = simplify(traced.fn)
+    outputs = list(_tangent_indices(fn))
+    reverse = vjp(fn, _wrt(traced), outputs)
+    base = len(fn.results)
+    reverse = select_results(reverse, range(base, len(reverse.results)))
+    leaves = [_Leaf(Result(k, _gradient_box(s))) for k, s in enumerate(_specs(traced))]
+    tree = _argument_trees(traced, Transform("vjp", None, False), leaves)
+    return _program(reverse, tree, [fn.results[i].type for i in outputs])
+
+
+def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
+    from tapec.ir.passes import simplify
+
+    fn = simplify(traced.fn)
+    for x in traced.leaves:
+        if isinstance(x, Output) and not x.type.dtype.is_inexact:
+            raise TypeError(
+                f"jacobian: {where_defined(traced.subject)} returned an array of dtype "
+                f"{x.type.dtype.np}, which has no derivative"
+            )
+        if isinstance(x, Constant):
+            raise TypeError(
+                f"jacobian: {where_defined(traced.subject)} returned {x.value!r}, "
+                "which has no derivative"
+            )
+    outputs = [x.index for x in traced.leaves if isinstance(x, Output)]
+    rows = sum(fn.results[i].type.size for i in outputs)
+    columns = sum(fn.params[p].type.size for p in _wrt(traced))
+    blocks = _blocks(fn, _wrt(traced), outputs, columns <= rows, inline)
+    return _jacobian_program(traced, transform, blocks, outputs, traced.treedef)
+
+
+def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
+    from tapec.ir.passes import simplify
+
+    value, _ = _split_aux(traced, transform, traced.subject)
+    fn, base = _reverse(traced, value.index)
+    fn = simplify(select_results(fn, range(base, len(fn.results))))
+    outputs = list(range(len(fn.results)))
+    blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
+    holders = [_Position(k) for k in outputs]
+    _, treedef = trees.flatten(_argument_trees(traced, transform, holders))
+    return _jacobian_program(traced, transform, blocks, outputs, treedef)
+
+
+class _Position:
+    """A leaf that stands for result number ``index``."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class _Blocks(NamedTuple):
+    """A function whose results are all blocks (output-major), or a swept product."""
+
+    fn: Function
+    sweep: Sweep | None
+    seeds: tuple[Type, ...]
+    out_types: list[Type]
+    in_types: list[Type]
+
+
+def _jacobian_program(
+    traced: Traced,
+    transform: Transform,
+    blocks: _Blocks,
+    outputs: Sequence[int],
+    out_treedef: PyTreeSpec,
+) -> Program:
+    n = len(blocks.in_types)
+    specs = _specs(traced)
+    parts = []
+    for o, out in enumerate(blocks.out_types):
+        leaves = []
+        for a, spec in enumerate(specs):
+            zero_d = out.shape == () and spec.type.shape == ()
+            box = _gradient_box(spec) if zero_d else "array"
+            leaves.append(_Leaf(Result(o * n + a, box)))
+        parts.append(_argument_trees(traced, transform, leaves))
+    tree = out_treedef.unflatten(parts)
+    return _program(blocks.fn, tree, blocks.seeds, blocks.sweep)
+
+
+def _one_hot(type: Type, k: int) -> np.ndarray[Any, Any]:
+    seed = np.zeros(type.size, type.dtype.np)
+    seed[k] = 1
+    return seed.reshape(type.shape)
+
+
+def _blocks(
+    fn: Function, wrt: Sequence[int], outputs: Sequence[int], forward: bool, inline: bool
+) -> _Blocks:
+    """Jacobian blocks d outputs[o] / d params[wrt[a]], result index ``o * len(wrt) + a``."""
+    from tapec.ir.jvp import jvp
+    from tapec.ir.passes import simplify
+    from tapec.ir.vjp import vjp
+
+    out_types = [fn.results[i].type for i in outputs]
+    in_types = [fn.params[p].type for p in wrt]
+    seeded = in_types if forward else out_types
+    count = sum(t.size for t in seeded)
+    unroll = inline or (count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS)
+    fn = select_results(fn, outputs)
+    n = len(outputs)
+    if not unroll:
+        both = jvp(fn, wrt) if forward else vjp(fn, wrt)
+        product = simplify(select_results(both, range(n, len(both.results))))
+        sweep = Sweep(forward, tuple(seeded))
+        return _Blocks(product, sweep, tuple(seeded), out_types, in_types)
+    b = Builder()
+    params = [b.param(p.type, p.hint) for p in fn.params]
+    results: list[Value] = []
+    grid: dict[tuple[int, int], Value] = {}
+    for s, t in enumerate(seeded):
+        if forward:
+            product = simplify(select_results(j := jvp(fn, [wrt[s]]), range(n, len(j.results))))
+        else:
+            j = vjp(fn, wrt, [s])
+            product = simplify(select_results(j, range(n, len(j.results))))
+        pieces: list[list[Value]] = [[] for _ in product.results]
+        for k in range(t.size):
+            seed = b.constant(_one_hot(t, k), t)
+            for piece, v in zip(pieces, b.inline(product, [*params, seed]), strict=True):
+                piece.append(v)
+        for other, piece in enumerate(pieces):
+            place = (other, s) if forward else (s, other)
+            shape = out_types[place[0]].shape + in_types[place[1]].shape
+            dtype = product.results[other].type.dtype
+            grid[place] = _stack(b, piece, forward, Type(dtype, shape))
+    results = [grid[o, a] for o in range(len(out_types)) for a in range(len(in_types))]
+    return _Blocks(b.function(fn.name, results), None, (), out_types, in_types)
+
+
+def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:
+    """Columns (``last``) or rows joined to a block of ``type``."""
+    if not pieces:
+        return b.zeros(type)
+    shape = pieces[0].type.shape
+    wide = [b.reshape(p, (*shape, 1) if last else (1, *shape)) for p in pieces]
+    return b.reshape(b.concat(wide, len(shape) if last else 0), type.shape)
+
+
+def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
+    from tapec.ir.jvp import jvp
+    from tapec.ir.passes import simplify
+
+    value, _ = _split_aux(traced, transform, traced.subject)
+    fn, base = _reverse(traced, value.index)
+    fn = simplify(select_results(fn, range(base, len(fn.results))))
+    wrt = _wrt(traced)
+    n = len(fn.results)
+    both = jvp(fn, wrt)
+    fn = select_results(both, range(n, len(both.results)))
+    leaves = [_Leaf(Result(k, _gradient_box(s))) for k, s in enumerate(_specs(traced))]
+    tree = _argument_trees(traced, transform, leaves)
+    return _program(fn, tree, [both.params[p].type for p in wrt])
+
+
+_BUILDERS = {
+    "jit": _jit,
+    "grad": _grad,
+    "value_and_grad": _grad,
+    "jacobian": _jacobian,
+    "hessian": _hessian,
+    "hvp": _hvp,
+    "jvp": _jvp,
+    "vjp": _vjp,
+}
