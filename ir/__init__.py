@@ -4,7 +4,7 @@ This package imports the standard library and NumPy only: no front end, no code
 generator, no LLVM, no SymPy.
 """
 
-from tapec.ir import control, indexing, linalg, reduce, shape  # noqa: F401  (fill the op table)
+from tapec.ir import control, elementwise, indexing, linalg, reduce, shape  # noqa: F401  (fill the op table)
 from tapec.ir.builder import Builder
 from tapec.ir.core import (
     BOOL,
@@ -25,7 +25,10 @@ from tapec.ir.core import (
     dtype_of,
     walk,
 )
+from tapec.ir.interp import GuardFailed, interpret
+from tapec.ir.jvp import jvp
 from tapec.ir.opdef import OPS, OpDef
+from tapec.ir.vjp import vjp
 
 __all__ = [
     "BOOL",
@@ -41,11 +44,15 @@ __all__ = [
     "DType",
     "Dense",
     "Function",
+    "GuardFailed",
     "Loc",
     "Op",
     "OpDef",
     "Type",
     "Value",
     "dtype_of",
+    "interpret",
+    "jvp",
+    "vjp",
     "walk",
 ]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from tapec.ir.core import Attrs, Block, Op, Type, Value
 
 if TYPE_CHECKING:
+    from tapec.ir.adjoint import AdjointBuilder
     from tapec.ir.builder import Builder
 
 __all__ = ["OPS", "Infer", "OpDef", "Partial", "Samples", "define"]
@@ -35,7 +36,7 @@ Infer = Callable[[tuple[Type, ...], Attrs], tuple[Type, ...]]
 InferRegions = Callable[[tuple[Type, ...], Attrs, tuple[Block, ...]], tuple[Type, ...]]
 Partial = Value | float | None
 Partials = Callable[..., tuple[Partial, ...]]
-Vjp = Callable[["Builder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
+Vjp = Callable[["AdjointBuilder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
 Jvp = Callable[["Builder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
 
 

@@ -1,0 +1,95 @@
+"""``AdjointBuilder``: the builder that derivative rules of the reverse mode write with.
+
+A cotangent that is exactly zero may mean "this branch was not selected": below a
+``select``, the derivative of the arm not taken is often infinite or NaN, and
+``0 * inf`` would poison the gradient.  So cotangents that come out of an operation
+with ``masks=True`` (select, max, gather, place, ...), and everything that is derived
+from them, are *masked*, and products with a masked cotangent are *strong*: zero
+where the cotangent is zero, whatever the other factor is.  Elsewhere products stay
+plain ``mul``, which the simplifier knows more about.
+
+Rules take part through three methods:
+
+``b.ct_mul(ct, p)``   the product of the op's cotangent and a partial derivative;
+``b.mask(v)``         declare ``v`` masked (the transform does that itself for all that
+                      the rule of a ``masks=True`` op returns);
+``b.is_masked(v)``.
+"""
+
+from __future__ import annotations
+
+from tapec.ir.builder import Builder
+from tapec.ir.core import Block, Function, Loc, Op, Value
+from tapec.ir.opdef import Partial
+
+__all__ = ["AdjointBuilder", "inline_calls"]
+
+
+class AdjointBuilder(Builder):
+    """A ``Builder`` that knows which cotangents are masked; see the module's text."""
+
+    __slots__ = ("active", "masked")
+
+    def __init__(self, loc: Loc | None = None) -> None:
+        super().__init__(loc)
+        self.masked: set[Value] = set()
+        #: the values that a derivative is wanted of; rules may skip the others
+        self.active: set[Value] = set()
+
+    def mask(self, v: Value) -> Value:
+        """Declare that zeros of ``v`` mean "not selected"."""
+        self.masked.add(v)
+        return v
+
+    def is_masked(self, v: Value) -> bool:
+        return v in self.masked
+
+    def ct_mul(self, ct: Value, p: Partial) -> Value:
+        """``ct * p``, strong where ``ct`` is masked.  ``p`` is a value or a number."""
+        if isinstance(p, Value):
+            if ct in self.masked:
+                return self.mask(self.emit("strong_mul", (ct, p)))
+            return self.emit("mul", (ct, p))
+        if p == 1:
+            return ct
+        if p == -1:
+            out = self.emit("neg", (ct,))
+        elif p is None:
+            raise ValueError("a product with an absent partial derivative")
+        else:
+            # A finite number times zero is zero: no need to be strong.
+            out = self.emit("mul", (ct, self.constant(p, ct.type)))
+        if ct in self.masked:
+            self.masked.add(out)
+        return out
+
+
+def inline_calls(fn: Function) -> Function:
+    """``fn`` with the body of every ``call`` in its place; ``fn`` itself if it has none."""
+    for op in fn.ops:
+        if op.name == "call":
+            break
+    else:
+        return fn
+    out: list[Op] = []
+    env: dict[Value, Value] = {}
+    _inline_block(fn.block, env, out)
+    return Function(fn.name, fn.params, out, [env.get(v, v) for v in fn.results])
+
+
+def _inline_block(block: Block, env: dict[Value, Value], out: list[Op]) -> None:
+    for op in block.ops:
+        operands = tuple([env.get(v, v) for v in op.operands])
+        if op.name == "call":
+            body = op.regions[0]
+            # The same body may be called many times: each has names of its own.
+            inner = dict(zip(body.params, operands, strict=True))
+            _inline_block(body, inner, out)
+            for z, v in zip(op.results, body.results, strict=True):
+                env[z] = inner.get(v, v)
+            continue
+        types = tuple([r.type for r in op.results])
+        hint = op.results[0].hint if op.results else None
+        new = Op(op.name, operands, types, op.attrs, op.regions, op.loc, hint)
+        out.append(new)
+        env.update(zip(op.results, new.results, strict=True))
