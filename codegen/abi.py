@@ -1,0 +1,214 @@
+"""The native entry: from Python arguments to a kernel and back to Python results.
+
+A variant is a kernel with a vectorcall function around it, written by ``entry``.  That checks every
+argument in machine code, allocates the output arrays, runs the kernel on data pointers and boxes
+the results.  Whatever it does not expect, a *miss*, goes to the next variant of the same callable,
+and after the last one to the Python function ``slow`` of the callable.
+
+Kernel ABI: ``define i32 @kernel(ptr %in, ptr %out, ptr %workspace)``.  ``%in`` holds the address
+of the data of each parameter (scalars too): first the non-static arguments, then the captured
+arrays; ``%out`` the same for each result.  Arrays are C-contiguous and aligned to their items, a
+bool is a byte.  A nonzero return value means that a guard failed: outputs are dropped, and the call
+is a miss.
+
+Invariants
+- A variant's code, data block and the variants that its misses go to live as long as it does.
+- A chain of variants always ends at the slow function, also while another thread relinks it.
+
+>>> from tapec.ir.core import F64, Type
+>>> spec = EntrySpec((Arg("float", Type(F64)),), (Result("float", Type(F64)),), 0)
+>>> text = '''define internal i32 @kernel(ptr %in, ptr %out, ptr %ws) alwaysinline {
+...   %p = load ptr, ptr %in
+...   %x = load double, ptr %p
+...   %y = fmul double %x, %x
+...   %q = load ptr, ptr %out
+...   store double %y, ptr %q
+...   ret i32 0
+... }'''
+>>> f = new_callable(lambda x: "slow")
+>>> link_chain(f, [build_variant(text, spec, ())])
+>>> f(3.0), f(3)
+(9.0, 'slow')
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapec.codegen import engine, libraries
+from tapec.codegen.callable_type import (
+    SLOW_OFFSET,
+    callable_type,
+    install,
+    keepalives,
+    new_callable,
+    set_entry,
+    slow_entry,
+    slow_of,
+)
+from tapec.codegen.entry import (
+    FIRST_WORD,
+    KEPT_BYTES,
+    NEXT_WORD,
+    STACK_BYTES,
+    WORKSPACE_WORD,
+    Arg,
+    EntrySpec,
+    EntryText,
+    LayoutError,
+    Result,
+    Structure,
+    check_layout,
+    entry_text,
+)
+
+__all__ = [
+    "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Result", "SLOW_OFFSET", "Structure",
+    "Variant", "build_variant", "callable_type", "check_layout", "entry_text", "install",
+    "keepalives", "link_chain", "new_callable", "slow_of", "trace_depth",
+]  # fmt: skip
+
+#: While nonzero, every native entry misses, so that functions called by a function that is being
+#: traced are traced too.  Process-wide: raise it only for the duration of a trace.
+trace_depth = ctypes.c_int(0)
+
+
+class _Miss:
+    """The type of ``MISS``."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+#: What ``Variant.call`` returns when the arguments do not fit or a guard failed.
+MISS = _Miss()
+
+
+class Variant:
+    """Loaded native code for one signature: an entry and its data block.
+
+    It may be linked into the chain of one callable, and called directly with ``call``.
+    """
+
+    __slots__ = (
+        "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_statics",
+        "address", "library", "spec",
+    )  # fmt: skip
+
+    def __init__(self, library: engine.Library, spec: EntrySpec, data: Any) -> None:
+        self.library = library
+        self.spec = spec
+        self.address = library.address("entry")
+        self._data = data
+        self._statics = [a.value for a in spec.args if a.kind == "static"]
+        self._captured: list[Any] = [None] * spec.captures
+        self._first_capture = FIRST_WORD + len(self._statics)
+        self._caller: Any = None
+        self._following: Variant | None = None
+        data[NEXT_WORD] = slow_entry()
+        for i, value in enumerate(self._statics):
+            data[FIRST_WORD + i] = id(value)
+        if STACK_BYTES < spec.workspace_bytes <= KEPT_BYTES:
+            weakref.finalize(self, _free_workspace, data).atexit = False
+
+    def set_next(self, following: Variant | None) -> None:
+        """Where a miss continues: another variant, or the slow function of the callable."""
+        self._data[NEXT_WORD] = slow_entry() if following is None else following.address
+        self._following = following
+
+    def set_captured(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Give the captured arrays; they are kept alive and read at every call.
+
+        Their types must be those the kernel was compiled for.
+        """
+        if len(arrays) != self.spec.captures:
+            raise ValueError(f"expected {self.spec.captures} captured arrays, got {len(arrays)}")
+        for array in arrays:
+            if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+                raise ValueError("a captured array must be contiguous, aligned and native")
+        for i, array in enumerate(arrays):
+            self._data[self._first_capture + i] = array.ctypes.data
+        self._captured[:] = arrays
+
+    def call(self, *args: object) -> Any:
+        """Run the entry on exactly matching arguments; ``MISS`` if they do not match."""
+        caller = self._caller
+        if caller is None:
+            # A miss goes down the chain, if the variant is linked into one, and ends at the slow
+            # function of the callable that was called: this one.
+            caller = new_callable(lambda *args, **kwargs: MISS)
+            set_entry(caller, self.address)
+            self._caller = caller
+        return caller(*args)
+
+    def __repr__(self) -> str:
+        return f"<Variant {', '.join(_described(a) for a in self.spec.args)}>"
+
+
+def _described(arg: Arg) -> str:
+    return repr(arg.value if arg.kind == "static" else arg.type)
+
+
+_raw_free = ctypes.pythonapi.PyMem_RawFree
+_raw_free.restype = None
+_raw_free.argtypes = [ctypes.c_void_p]
+
+
+def _free_workspace(data: Any) -> None:
+    block, data[WORKSPACE_WORD] = data[WORKSPACE_WORD], 0
+    _raw_free(block)
+
+
+def build_variant(
+    kernel_text: str,
+    spec: EntrySpec,
+    symbols: Iterable[str],
+    opt: int = 2,
+    captured: Sequence[np.ndarray[Any, Any]] = (),
+) -> Variant:
+    """Compile and load a kernel, with an entry for ``spec``.
+
+    ``symbols`` are the external names that the kernel uses (see ``libraries``).
+    """
+    check_layout()
+    entry = entry_text(spec)
+    data = (ctypes.c_uint64 * entry.data_words)()
+    addresses = libraries.resolve(
+        name for name in (*entry.symbols, *symbols) if name not in _OWN_SYMBOLS
+    )
+    addresses["tapec.data"] = ctypes.addressof(data)
+    addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
+    library = engine.compile_module(
+        f"{kernel_text}\n{entry.text}", addresses, opt=opt, exports=["entry"]
+    )
+    variant = Variant(library, spec, data)
+    variant.set_captured(captured)
+    return variant
+
+
+_OWN_SYMBOLS = {"tapec.data", "tapec.trace_depth"}
+_chain_lock = threading.Lock()
+
+
+def link_chain(obj: Any, variants: Sequence[Variant]) -> None:
+    """Let calls of ``obj`` try these variants in order, then its slow function.
+
+    A variant belongs to one callable only.  All variants ever linked stay alive with ``obj``.
+    The links are written from the last to the first, so that a call on its way through the old
+    chain always ends at the slow function.
+    """
+    with _chain_lock:
+        kept = keepalives(obj)
+        known = set(map(id, kept))
+        kept.extend(v for v in variants if id(v) not in known)
+        following = None
+        for variant in reversed(variants):
+            variant.set_next(following)
+            following = variant
+        set_entry(obj, slow_entry() if following is None else following.address)

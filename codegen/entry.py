@@ -1,0 +1,459 @@
+"""The text of a native entry: arguments checked, outputs allocated, kernel run, results boxed.
+
+``entry_text`` writes the vectorcall function ``@entry`` around a kernel of the same module, from an
+``EntrySpec``.  ``abi`` explains what an entry does, compiles it and links it to a callable.
+
+Invariants
+- No reference count is changed inline and every result of an API call is checked.
+- The object layout is only read where ``check_layout`` has verified it.
+- The text holds no addresses: objects and captured pointers are in the variant's data block.
+
+>>> from tapec.ir.core import F64, Type
+>>> spec = EntrySpec((Arg("float", Type(F64)),), (Result("float", Type(F64)),), 0)
+>>> sorted(entry_text(spec).symbols)[:2]
+['PyFloat_FromDouble', 'PyFloat_Type']
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tapec.ir.core import Type
+
+__all__ = [
+    "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "LayoutError", "NEXT_WORD",
+    "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout", "entry_text",
+]  # fmt: skip
+
+# Leaves are result indices or None.
+Structure = int | None | tuple["Structure", ...] | list["Structure"]
+
+
+class Arg(NamedTuple):
+    """One positional argument: what the entry accepts.
+
+    ``float``: exactly a Python float; ``array``: exactly an ``ndarray`` of this dtype and shape,
+    C-contiguous, aligned, native byte order; ``static``: the object ``value`` itself, which is no
+    kernel parameter.
+    """
+
+    kind: Literal["float", "array", "static"]
+    type: Type | None = None
+    value: object = None
+
+
+class Result(NamedTuple):
+    """One kernel result: ``float``, ``int`` and ``bool`` become Python objects, ``scalar`` a NumPy
+    scalar, ``array`` a new ``ndarray``."""
+
+    kind: Literal["float", "int", "bool", "scalar", "array"]
+    type: Type
+
+
+class EntrySpec(NamedTuple):
+    """What the entry accepts, what the kernel needs, and what a call returns."""
+
+    args: tuple[Arg, ...]
+    results: tuple[Result, ...]
+    structure: Structure
+    captures: int = 0
+    workspace_bytes: int = 0
+    release_gil: bool = False
+
+
+class EntryText(NamedTuple):
+    """LLVM text of the entry, to be appended to the kernel's, the symbols it needs, and the size
+    of the variant's data block (see ``_Data``)."""
+
+    text: str
+    symbols: frozenset[str]
+    data_words: int
+
+
+class LayoutError(ImportError):
+    """This Python or NumPy stores floats or arrays differently from what native entries read."""
+
+
+# ---- object layout -------------------------------------------------------------------------------
+
+_WORD = 8
+_PAYLOAD = object.__basicsize__  # of a float: the value; of an array: the fields below
+_TYPE = object.__basicsize__ - _WORD
+_ND, _DIMS, _DESCR, _FLAGS = _PAYLOAD + 8, _PAYLOAD + 16, _PAYLOAD + 40, _PAYLOAD + 48
+_C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
+
+
+@functools.cache
+def check_layout() -> None:
+    """Raise ``LayoutError`` unless known objects read as expected."""
+    value = 1.2345678901234567e100
+    array = np.arange(6.0).reshape(2, 3)
+    strided = array[:, ::2]
+    dims = _read(ctypes.c_void_p, array, _DIMS) or 0
+    reads = {
+        "pointer size": ctypes.sizeof(ctypes.c_void_p) == _WORD,
+        "float type": _read(ctypes.c_void_p, value, _TYPE) == id(float),
+        "float value": _read(ctypes.c_double, value, _PAYLOAD) == value,
+        "array type": _read(ctypes.c_void_p, array, _TYPE) == id(np.ndarray),
+        "array data": _read(ctypes.c_void_p, array, _PAYLOAD) == array.ctypes.data,
+        "array nd": _read(ctypes.c_int, array, _ND) == 2,
+        "array shape": bool(dims) and list((ctypes.c_ssize_t * 2).from_address(dims)) == [2, 3],
+        "array dtype": _read(ctypes.c_void_p, array, _DESCR) == id(np.dtype("f8")),
+        "array flags": _read(ctypes.c_int, array, _FLAGS) & 0x103 == 0x101,
+        "strided flags": _read(ctypes.c_int, strided, _FLAGS) & 0x101 == 0x100,
+    }
+    wrong = [what for what, right in reads.items() if not right]
+    if wrong:
+        raise LayoutError(
+            f"tapec cannot call native code in Python {platform.python_version()} with "
+            f"NumPy {np.__version__}: unexpected {', '.join(wrong)}"
+        )
+
+
+def _read(kind: Any, obj: object, offset: int) -> Any:
+    return kind.from_address(id(obj) + offset).value
+
+
+# ---- entry text ----------------------------------------------------------------------------------
+
+# Words of a variant's data block: the next entry, a free workspace, then the static objects, then
+# the captured pointers.
+NEXT_WORD, WORKSPACE_WORD, FIRST_WORD = 0, 1, 2
+# A workspace on the C stack costs nothing; a larger one is kept by the variant between calls,
+# unless it is so large that idle memory would matter more than an allocation.
+STACK_BYTES, KEPT_BYTES = 16 << 10, 64 << 20
+_ALIGN = 64
+
+_DECLARATIONS = {
+    "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
+    "PyArray_Scalar": "declare ptr @PyArray_Scalar(ptr, ptr, ptr)",
+    "PyBool_FromLong": f"declare ptr @PyBool_FromLong(i{8 * ctypes.sizeof(ctypes.c_long)})",
+    "PyErr_NoMemory": "declare ptr @PyErr_NoMemory()",
+    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
+    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
+    "PyFloat_FromDouble": "declare ptr @PyFloat_FromDouble(double)",
+    "PyList_New": "declare ptr @PyList_New(i64)",
+    "PyList_SetItem": "declare i32 @PyList_SetItem(ptr, i64, ptr)",
+    "PyLong_FromLongLong": "declare ptr @PyLong_FromLongLong(i64)",
+    "PyMem_RawFree": "declare void @PyMem_RawFree(ptr)",
+    "PyMem_RawMalloc": "declare ptr @PyMem_RawMalloc(i64)",
+    "PyTuple_New": "declare ptr @PyTuple_New(i64)",
+    "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
+    "Py_DecRef": "declare void @Py_DecRef(ptr)",
+    "Py_IncRef": "declare void @Py_IncRef(ptr)",
+}
+
+
+def entry_text(spec: EntrySpec, kernel: str = "@kernel") -> EntryText:
+    """The vectorcall function ``@entry`` for a kernel of the same module."""
+    return _EntryWriter(spec, kernel).write()
+
+
+class _EntryWriter:
+    """Writes the entry in order: checks, outputs, workspace, kernel, boxes, structure.
+
+    Every step that can fail jumps to the clean-up of what is owned by then; the clean-up blocks
+    fall through to each other in reverse order of acquisition.
+    """
+
+    def __init__(self, spec: EntrySpec, kernel: str) -> None:
+        self.spec = spec
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.globals: list[str] = []
+        self.symbols: set[str] = {"tapec.data", "tapec.trace_depth"}
+        self.serial = 0
+        self.owned: list[str] = []
+
+    def let(self, expression: str) -> str:
+        self.serial += 1
+        self.lines.append(f"  %t{self.serial} = {expression}")
+        return f"%t{self.serial}"
+
+    def do(self, line: str) -> None:
+        self.lines.append("  " + line)
+
+    def label(self, hint: str) -> str:
+        self.serial += 1
+        return f"{hint}{self.serial}"
+
+    def at(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def field(self, type_: str, base: str, offset: int) -> str:
+        return self.let(f"load {type_}, ptr {self.address(base, offset)}")
+
+    def address(self, base: str, offset: int) -> str:
+        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
+
+    def data_word(self, word: int) -> str:
+        return self.address("@tapec.data", word * _WORD)
+
+    def data(self, name: str, type_: str = "i8") -> str:
+        """An external object."""
+        if name not in self.symbols:
+            self.symbols.add(name)
+            self.globals.append(f"@{name} = external global {type_}")
+        return f"@{name}"
+
+    def api(self, result: str, name: str, arguments: str) -> str:
+        """A call of a declared API function: an expression for ``let`` or ``do``."""
+        if name not in self.symbols:
+            self.symbols.add(name)
+            self.globals.append(_DECLARATIONS[name])
+        return f"call {result} @{name}({arguments})"
+
+    def require(self, condition: str) -> None:
+        """Continue if the condition holds, otherwise miss; nothing is owned yet."""
+        label = self.label("ok")
+        self.do(f"br i1 {condition}, label %{label}, label %miss")
+        self.at(label)
+
+    def new(self, expression: str) -> str:
+        """An owned reference; a NULL result is an exception."""
+        result = self.let(expression)
+        null = self.let(f"icmp eq ptr {result}, null")
+        label = self.label("made")
+        self.do(f"br i1 {null}, label %{self.cleanup()}, label %{label}")
+        self.at(label)
+        self.owned.append(result)
+        return result
+
+    def cleanup(self) -> str:
+        return f"undo{len(self.owned)}"
+
+    def write(self) -> EntryText:
+        spec = self.spec
+        statics = sum(a.kind == "static" for a in spec.args)
+        inputs = len(spec.args) - statics + spec.captures
+        self.do(f"%in = alloca [{max(inputs, 1)} x ptr]")
+        self.do(f"%out = alloca [{max(len(spec.results), 1)} x ptr]")
+        self.check_arguments()
+        for i in range(spec.captures):
+            pointer = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics + i)}")
+            slot = self.address("%in", (inputs - spec.captures + i) * _WORD)
+            self.do(f"store ptr {pointer}, ptr {slot}")
+        boxes = self.allocate_outputs()
+        self.run_kernel()
+        objects = [
+            self.box(result, slot) if result.kind != "array" else slot
+            for result, slot in zip(spec.results, boxes)
+        ]
+        self.do(f"ret ptr {self.assemble(objects)}")
+        # Clean-up blocks: undo3 releases the third owned reference, then goes on to undo2.
+        for i in range(len(self.owned), 0, -1):
+            self.at(f"undo{i}")
+            self.do(self.api("void", "Py_DecRef", f"ptr {self.owned[i - 1]}"))
+            self.do(f"br label %undo{i - 1}")
+        self.at("undo0")
+        self.do("ret ptr null")
+        self.at("miss")
+        following = self.let("load ptr, ptr @tapec.data")
+        passed = "(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames)"
+        self.do(f"%missed = musttail call ptr {following}{passed}")
+        self.do("ret ptr %missed")
+        text = "\n".join(
+            [
+                "@tapec.data = external global i8",
+                "@tapec.trace_depth = external global i32",
+                *self.globals,
+                f"define ptr @entry{passed} nounwind {{",
+                *self.lines,
+                "}\n",
+            ]
+        )
+        return EntryText(text, frozenset(self.symbols), FIRST_WORD + statics + spec.captures)
+
+    def check_arguments(self) -> None:
+        spec = self.spec
+        self.require(self.let("icmp eq ptr %kwnames, null"))
+        # The top bit only says that the caller lends args[-1].
+        count = self.let("shl i64 %nargsf, 1")
+        self.require(self.let(f"icmp eq i64 {count}, {2 * len(spec.args)}"))
+        depth = self.let("load i32, ptr @tapec.trace_depth")
+        self.require(self.let(f"icmp eq i32 {depth}, 0"))
+        statics = inputs = 0
+        for i, arg in enumerate(spec.args):
+            obj = self.field("ptr", "%args", i * _WORD)
+            if arg.kind == "static":
+                want = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics)}")
+                self.require(self.let(f"icmp eq ptr {obj}, {want}"))
+                statics += 1
+                continue
+            class_ = "PyFloat_Type" if arg.kind == "float" else "PyArray_Type"
+            found = self.field("ptr", obj, _TYPE)
+            self.require(self.let(f"icmp eq ptr {found}, {self.data(class_)}"))
+            if arg.kind == "float":
+                data = self.address(obj, _PAYLOAD)
+            else:
+                assert arg.type is not None
+                data = self.check_array(obj, arg.type)
+            self.do(f"store ptr {data}, ptr {self.address('%in', inputs * _WORD)}")
+            inputs += 1
+
+    def check_array(self, obj: str, type_: Type) -> str:
+        found = self.field("ptr", obj, _DESCR)
+        dtype = self.data(f"tapec.dtype.{type_.dtype.np.name}")
+        self.require(self.let(f"icmp eq ptr {found}, {dtype}"))
+        nd = self.field("i32", obj, _ND)
+        self.require(self.let(f"icmp eq i32 {nd}, {type_.ndim}"))
+        flags = self.field("i32", obj, _FLAGS)
+        needed = _C_CONTIGUOUS | _ALIGNED
+        masked = self.let(f"and i32 {flags}, {needed}")
+        self.require(self.let(f"icmp eq i32 {masked}, {needed}"))
+        if type_.ndim:
+            dims = self.field("ptr", obj, _DIMS)
+            for axis, n in enumerate(type_.shape):
+                size = self.field("i64", dims, axis * _WORD)
+                self.require(self.let(f"icmp eq i64 {size}, {n}"))
+        return self.field("ptr", obj, _PAYLOAD)
+
+    def allocate_outputs(self) -> list[str]:
+        """New arrays, and stack slots for scalars; their addresses go to %out."""
+        places = []
+        for i, (kind, type_) in enumerate(self.spec.results):
+            if kind == "array":
+                dims = "null"
+                if type_.ndim:
+                    dims = f"@tapec.dims{i}"
+                    sizes = ", ".join(f"i64 {n}" for n in type_.shape)
+                    self.globals.append(f"{dims} = private constant [{type_.ndim} x i64] [{sizes}]")
+                place = self.new(
+                    self.api(
+                        "ptr",
+                        "PyArray_New",
+                        f"ptr {self.data('PyArray_Type')}, i32 {type_.ndim}, ptr {dims}, "
+                        f"i32 {type_.dtype.np.num}, ptr null, ptr null, i32 0, i32 0, ptr null",
+                    )
+                )
+                pointer = self.field("ptr", place, _PAYLOAD)
+            else:
+                if type_.ndim:
+                    raise ValueError(f"result {i} of kind {kind!r} has shape {type_.shape}")
+                # Allocas belong in the entry block, or they would be dynamic.
+                self.lines.insert(0, f"  %slot{i} = alloca [2 x i64], align 16")
+                place = pointer = f"%slot{i}"
+            self.do(f"store ptr {pointer}, ptr {self.address('%out', i * _WORD)}")
+            places.append(place)
+        return places
+
+    def run_kernel(self) -> None:
+        size = self.spec.workspace_bytes
+        block = None
+        workspace = "null"
+        if 0 < size <= STACK_BYTES:
+            self.lines.insert(0, f"  %workspace = alloca [{size} x i8], align {_ALIGN}")
+            workspace = "%workspace"
+        elif size:
+            block = self.take_workspace(size)
+            raw = self.let(f"ptrtoint ptr {block} to i64")
+            rounded = self.let(f"and i64 {self.let(f'add i64 {raw}, {_ALIGN - 1}')}, {-_ALIGN}")
+            workspace = self.let(f"inttoptr i64 {rounded} to ptr")
+        if self.spec.release_gil:
+            state = self.let(self.api("ptr", "PyEval_SaveThread", ""))
+        code = self.let(f"call i32 {self.kernel}(ptr %in, ptr %out, ptr {workspace})")
+        if self.spec.release_gil:
+            self.do(self.api("void", "PyEval_RestoreThread", f"ptr {state}"))
+        if block is not None:
+            self.return_workspace(block, size)
+        failed = self.let(f"icmp ne i32 {code}, 0")
+        ran = self.label("ran")
+        drop = self.label("drop")
+        self.do(f"br i1 {failed}, label %{drop}, label %{ran}")
+        self.at(drop)
+        for place in self.owned:
+            self.do(self.api("void", "Py_DecRef", f"ptr {place}"))
+        self.do("br label %miss")
+        self.at(ran)
+
+    def take_workspace(self, size: int) -> str:
+        """The block the variant keeps, unless another call has it; otherwise a new one."""
+        have, make, fail = self.label("have"), self.label("make"), self.label("fail")
+        before = self.label("kept")
+        self.do(f"br label %{before}")
+        self.at(before)
+        kept = "null"
+        if size <= KEPT_BYTES:
+            kept = self.let(
+                f"atomicrmw xchg ptr {self.data_word(WORKSPACE_WORD)}, ptr null acq_rel"
+            )
+        none = self.let(f"icmp eq ptr {kept}, null")
+        self.do(f"br i1 {none}, label %{make}, label %{have}")
+        self.at(make)
+        fresh = self.let(self.api("ptr", "PyMem_RawMalloc", f"i64 {size + _ALIGN}"))
+        null = self.let(f"icmp eq ptr {fresh}, null")
+        self.do(f"br i1 {null}, label %{fail}, label %{have}")
+        self.at(fail)
+        self.let(self.api("ptr", "PyErr_NoMemory", ""))
+        self.do(f"br label %{self.cleanup()}")
+        self.at(have)
+        return self.let(f"phi ptr [ {kept}, %{before} ], [ {fresh}, %{make} ]")
+
+    def return_workspace(self, block: str, size: int) -> None:
+        if size <= KEPT_BYTES:
+            block = self.let(
+                f"atomicrmw xchg ptr {self.data_word(WORKSPACE_WORD)}, ptr {block} acq_rel"
+            )
+        self.do(self.api("void", "PyMem_RawFree", f"ptr {block}"))
+
+    def box(self, result: Result, slot: str) -> str:
+        kind, type_ = result
+        dtype = type_.dtype
+        if kind == "scalar":
+            descr = self.data(f"tapec.dtype.{dtype.np.name}")
+            return self.new(self.api("ptr", "PyArray_Scalar", f"ptr {slot}, ptr {descr}, ptr null"))
+        if kind == "float" and dtype.kind == "f":
+            value = self.let(f"load {'double' if dtype.bits == 64 else 'float'}, ptr {slot}")
+            if dtype.bits == 32:
+                value = self.let(f"fpext float {value} to double")
+            return self.new(self.api("ptr", "PyFloat_FromDouble", f"double {value}"))
+        if kind == "int" and dtype.kind == "i":
+            value = self.let(f"load i{dtype.bits}, ptr {slot}")
+            if dtype.bits < 64:
+                value = self.let(f"sext i{dtype.bits} {value} to i64")
+            return self.new(self.api("ptr", "PyLong_FromLongLong", f"i64 {value}"))
+        if kind == "bool" and dtype.kind == "b":
+            long = f"i{8 * ctypes.sizeof(ctypes.c_long)}"
+            value = self.let(f"zext i8 {self.let(f'load i8, ptr {slot}')} to {long}")
+            return self.new(self.api("ptr", "PyBool_FromLong", f"{long} {value}"))
+        raise ValueError(f"a result of type {type_} cannot be returned as {kind!r}")
+
+    def assemble(self, objects: list[str]) -> str:
+        """The object to return.  Everything that can fail comes before anything is handed over."""
+        uses = [0] * len(objects)
+        containers: list[tuple[str, str, list[str]]] = []
+
+        def build(node: Structure) -> str:
+            if node is None:
+                return self.data("_Py_NoneStruct")
+            if isinstance(node, int):
+                uses[node] += 1
+                return objects[node]
+            class_ = "PyList" if isinstance(node, list) else "PyTuple"
+            made = self.new(self.api("ptr", f"{class_}_New", f"i64 {len(node)}"))
+            items: list[str] = []
+            containers.append((class_, made, items))
+            items.extend(build(child) for child in node)
+            return made
+
+        whole = build(self.spec.structure)
+        none = "@_Py_NoneStruct"
+        for class_, made, items in containers:
+            for i, item in enumerate(items):
+                if item == none:
+                    self.do(self.api("void", "Py_IncRef", f"ptr {none}"))
+                self.let(self.api("i32", f"{class_}_SetItem", f"ptr {made}, i64 {i}, ptr {item}"))
+        if whole == none:
+            self.do(self.api("void", "Py_IncRef", f"ptr {none}"))
+        # A use takes one reference over; we own one of each result.
+        for obj, count in zip(objects, uses):
+            for _ in range(count - 1):
+                self.do(self.api("void", "Py_IncRef", f"ptr {obj}"))
+            if count == 0:
+                self.do(self.api("void", "Py_DecRef", f"ptr {obj}"))
+        return whole
