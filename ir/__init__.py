@@ -4,7 +4,8 @@ This package imports the standard library and NumPy only: no front end, no code
 generator, no LLVM, no SymPy.
 """
 
-from tapec.ir import control, elementwise, indexing, linalg, reduce, shape  # noqa: F401  (fill the op table)
+# The entry modules fill the op table when they are imported.
+from tapec.ir import control, elementwise, indexing, linalg, reduce, shape  # noqa: F401
 from tapec.ir.builder import Builder
 from tapec.ir.core import (
     BOOL,
@@ -25,34 +26,47 @@ from tapec.ir.core import (
     dtype_of,
     walk,
 )
+from tapec.ir.equal import diff, equal
 from tapec.ir.interp import GuardFailed, interpret
 from tapec.ir.jvp import jvp
 from tapec.ir.opdef import OPS, OpDef
+from tapec.ir.parser import ParseError, parse, parse_all, parse_type
+from tapec.ir.printer import format_function
+from tapec.ir.verify import VerifyError, verify
 from tapec.ir.vjp import vjp
 
 __all__ = [
     "BOOL",
-    "C64",
-    "C128",
-    "F32",
-    "F64",
-    "I32",
-    "I64",
-    "OPS",
     "Block",
     "Builder",
+    "C128",
+    "C64",
     "DType",
     "Dense",
+    "F32",
+    "F64",
     "Function",
     "GuardFailed",
+    "I32",
+    "I64",
     "Loc",
+    "OPS",
     "Op",
     "OpDef",
+    "ParseError",
     "Type",
     "Value",
+    "VerifyError",
+    "diff",
     "dtype_of",
+    "equal",
+    "format_function",
     "interpret",
     "jvp",
+    "parse",
+    "parse_all",
+    "parse_type",
+    "verify",
     "vjp",
     "walk",
 ]

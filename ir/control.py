@@ -16,7 +16,10 @@ from tapec.ir.checks import attr, count, kind_one_of
 from tapec.ir.core import BOOL, Attrs, Block, Function, Op, Type, Value
 from tapec.ir.opdef import Samples, define
 
-__all__ = ["inline_calls"]
+__all__ = ["ISOLATED", "inline_calls"]
+
+#: ops whose regions see their own parameters only, not the values around them
+ISOLATED = frozenset(("call",))
 
 Types = tuple[Type, ...]
 
