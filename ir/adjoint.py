@@ -19,7 +19,7 @@ Rules take part through three methods:
 from __future__ import annotations
 
 from tapec.ir.builder import Builder
-from tapec.ir.core import Block, Function, Loc, Op, Value
+from tapec.ir.core import NO_ATTRS, Block, Function, Loc, Op, Value
 from tapec.ir.opdef import Partial
 
 __all__ = ["AdjointBuilder", "inline_calls"]
@@ -36,6 +36,14 @@ class AdjointBuilder(Builder):
         #: the values that a derivative is wanted of; rules may skip the others
         self.active: set[Value] = set()
 
+    def pair(self, name: str, x: Value, y: Value) -> Value:
+        """``emit`` for the commonest operations: two operands and a result of one type."""
+        if x.type is not y.type:
+            return self.emit(name, (x, y))  # which reports the mismatch
+        op = Op(name, (x, y), (x.type,), NO_ATTRS, (), self.loc)
+        self.ops.append(op)
+        return op.results[0]
+
     def mask(self, v: Value) -> Value:
         """Declare that zeros of ``v`` mean "not selected"."""
         self.masked.add(v)
@@ -48,8 +56,8 @@ class AdjointBuilder(Builder):
         """``ct * p``, strong where ``ct`` is masked.  ``p`` is a value or a number."""
         if isinstance(p, Value):
             if ct in self.masked:
-                return self.mask(self.emit("strong_mul", (ct, p)))
-            return self.emit("mul", (ct, p))
+                return self.mask(self.pair("strong_mul", ct, p))
+            return self.pair("mul", ct, p)
         if p == 1:
             return ct
         if p == -1:

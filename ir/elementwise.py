@@ -260,7 +260,7 @@ _ROUNDING: tuple[tuple[str, Numpy, Numpy | None], ...] = (
 )
 for _name, _round, _form in _ROUNDING:
     _unary(
-        _name, _round, f"intr:{_name}", "if", nondifferentiable=True, sympy=_form, samples=_EXACT
+        _name, _round, f"intr:{_name}", nondifferentiable=True, sympy=_form, samples=_EXACT
     )  # fmt: skip
 
 # -- roots, exponentials, logarithms -----------------------------------------------------

@@ -137,7 +137,7 @@ class _Reverse:
         if old is not None:
             b = self.b
             masked = ct in b.masked or old in b.masked
-            ct = b.emit("add", (old, ct))
+            ct = b.pair("add", old, ct)
             if masked:
                 b.masked.add(ct)
         self.cts[v] = ct
@@ -166,7 +166,7 @@ class _Reverse:
 
     def run(self, ops: Sequence[Op]) -> None:
         b, cts, pieces, table = self.b, self.cts, self.pieces, OPS
-        active, masked, emit, add = b.active, b.masked, b.emit, self.add
+        active, masked, pair, add = b.active, b.masked, b.pair, self.add
         for op in reversed(ops):
             results = op.results
             if len(results) == 1:
@@ -184,7 +184,7 @@ class _Reverse:
                         if p is None or x not in active:
                             continue
                         if weak and isinstance(p, Value):
-                            c = emit("mul", (ct, p))
+                            c = pair("mul", ct, p)
                         else:
                             c = b.ct_mul(ct, p)
                         if x in cts:
