@@ -221,16 +221,17 @@ def _tanh(e: Body, x: str) -> str:
     lost = e.fma(s, r, e.sub(a, main))
     low = e.fma(s, e.add(q, tail), lost)
     y = e.add(main, low)
-    d = e.add(y, e.f(2.0))
-    inverse = e.div(e.f(-1.0), d)
-    z = e.mul(y, inverse)
     if e.fused:
-        # One step of Newton's with what y and d were rounded by.
+        d = e.add(y, e.f(2.0))
+        inverse = e.div(e.f(-1.0), d)
+        z = e.mul(y, inverse)
+        # One step of Newton's with what y and d were rounded by; z is about -y/d.
         y_low = e.add(e.sub(main, y), low)
         d_low = e.add(e.sub(y, e.sub(d, e.f(2.0))), y_low)
-        rest = e.fma(z, d, y)  # z is -y/d
-        rest = e.add(rest, e.fma(z, d_low, y_low))
+        rest = e.add(e.fma(z, d, y), e.fma(z, d_low, y_low))
         z = e.fma(rest, inverse, z)
+    else:
+        z = e.div(y, e.sub(e.f(-2.0), y))
     return e.let(f"call {e.d} @llvm.copysign.v{e.w}f64({e.d} {z}, {e.d} {x})")
 
 
