@@ -63,6 +63,7 @@ class MathLibrary:
         self._target = target
         self._mvec = dict(target.mvec)
         self._texts: dict[str, str] = {}  # by symbol, in order of first need
+        self._known: dict[tuple[str, DType, int], str] = {}
         #: external functions that linking must resolve
         self.symbols: set[str] = set()
 
@@ -72,6 +73,17 @@ class MathLibrary:
         Its type is ``T (T)`` or ``T (T, T)`` with T the scalar (width 1) or vector type, and for
         sincos ``{T, T} (T)``.
         """
+        key = (name, dtype, width)
+        symbol = self._known.get(key)
+        if symbol is None:
+            symbol = self._known[key] = self._need(name, dtype, width)
+        return symbol
+
+    def definitions(self) -> str:
+        """Definitions and declarations of everything asked for so far."""
+        return "\n".join(self._texts.values())
+
+    def _need(self, name: str, dtype: DType, width: int) -> str:
         if name not in NAMES:
             raise KeyError(f"no math function {name!r}")
         if dtype.kind != "f":
@@ -92,10 +104,6 @@ class MathLibrary:
             else:
                 self._texts[symbol] = self._lanes(symbol, name, width)
         return symbol
-
-    def definitions(self) -> str:
-        """Definitions and declarations of everything asked for so far."""
-        return "\n".join(self._texts.values())
 
     def _external(self, name: str, arity: int, ty: str = "double") -> str:
         symbol = "@" + name
