@@ -58,7 +58,7 @@ def speelpenning(np: Any) -> Callable[..., Any]:
 
     def fn(x: Any) -> Any:
         product = x[0]
-        for i in range(1, len(x)):
+        for i in range(1, x.shape[0]):
             product = product * x[i]
         return product
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tapec.bench_problems import Problem, problems
@@ -235,13 +236,14 @@ def run(
             for name in names:
                 if name in problem.skip:
                     continue
-                status.update(f"{problem.name}: {name}")
+                status.update(escape(f"{problem.name}: {name}"))
                 try:
                     rows.append(measure(problem, name, budget))
                 except Exception as error:
                     if name == "tapec":
                         raise
-                    console.print(f"{problem.name}: {name} failed: {type(error).__name__}: {error}")
+                    reason = f"{type(error).__name__}: {error}"
+                    console.print(f"{problem.name}: {name} failed: {reason}", markup=False)
     return rows
 
 
@@ -270,7 +272,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
             table.add_section()
         base = ours.get(row.problem)
         table.add_row(
-            "" if row.problem == last else row.problem,
+            "" if row.problem == last else escape(row.problem),
             row.tool,
             seconds(row.first),
             seconds(row.gradient),
