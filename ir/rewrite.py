@@ -24,8 +24,10 @@ operations match no rule and must cost well under a microsecond to find that out
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +36,7 @@ from tapec.ir.core import NO_ATTRS, Attrs, Block, Dense, Function, Op, Type, Val
 from tapec.ir.dce import live_ops, rebuilt
 from tapec.ir.opdef import OPS
 
-__all__ = ["RULES", "Rewriter", "Rule", "Ruleset", "rewrite", "rule", "splat"]
+__all__ = ["RULES", "Rewriter", "Rule", "Ruleset", "paused_gc", "rewrite", "rule", "splat"]
 
 Apply = Callable[["Rewriter", Op], "Value | None"]
 
@@ -46,7 +48,8 @@ class Rule:
     ``on``      names of operations it looks at; ``"elementwise"``: all elementwise ones;
                 ``"pure"``: all without effects and regions.
     ``given``   it is tried only if some operand is defined by an operation of one of these
-                names; empty: always.
+                names, or (``"itself"``) if both operands are one value; empty: always.
+    ``at``      which operand that must be: ``"first"``, ``"rest"`` or ``"any"``.
     ``exact``   the result is bit for bit the same for all inputs (the payload and sign of
                 NaNs aside); if not, ``up_to`` says what may differ.
     ``group``   ``"fold"``, ``"algebra"`` or ``"shape"``.
@@ -55,6 +58,7 @@ class Rule:
     name: str
     on: tuple[str, ...]
     given: tuple[str, ...]
+    at: str
     apply: Apply
     exact: bool
     up_to: str
@@ -67,7 +71,11 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    *on: str, given: str | tuple[str, ...] = (), up_to: str = "", group: str = "algebra"
+    *on: str,
+    given: str | tuple[str, ...] = (),
+    at: str = "any",
+    up_to: str = "",
+    group: str = "algebra",
 ) -> Callable[[Apply], Apply]:
     """Declare the decorated function, under its own name, as a rule."""
 
@@ -76,7 +84,7 @@ def rule(
         if name in RULES:
             raise ValueError(f"rule {name!r} is declared twice")
         needs = (given,) if isinstance(given, str) else given
-        RULES[name] = Rule(name, on, needs, fn, not up_to, up_to, group, fn.__doc__ or "")
+        RULES[name] = Rule(name, on, needs, at, fn, not up_to, up_to, group, fn.__doc__ or "")
         return fn
 
     return declare
@@ -94,9 +102,10 @@ def splat(value: Value) -> Any:
     return None if type(content) is Dense else content
 
 
-#: How the walk treats an operation name: (operands commute, may be merged,
-#: rules always tried, rules tried by the name of an operand's operation).
-Kind = tuple[bool, bool, tuple[Rule, ...], dict[str, tuple[Rule, ...]]]
+#: How the walk treats an operation name: (operands commute, may be merged, rules always
+#: tried, rules by the name of the first operand's operation, and by that of another one's).
+_Index = dict[str, tuple[Rule, ...]]
+Kind = tuple[bool, bool, tuple[Rule, ...], _Index, _Index]
 
 
 class Ruleset(dict[str, Kind]):
@@ -116,18 +125,20 @@ class Ruleset(dict[str, Kind]):
             names.add("pure")
         if definition.elementwise:
             names.add("elementwise")
-        always: list[Rule] = []
-        by_operand: dict[str, list[Rule]] = {}
-        for r in self.rules:
-            if names.isdisjoint(r.on):
-                continue
-            if not r.given:
-                always.append(r)
-            for g in r.given:
-                by_operand.setdefault(g, []).append(r)
-        table = {g: tuple(rs) for g, rs in by_operand.items()}
-        kind = self[name] = (definition.commutative, pure, tuple(always), table)
+        rules = [r for r in self.rules if not names.isdisjoint(r.on)]
+        kind = self[name] = (
+            definition.commutative,
+            pure,
+            tuple([r for r in rules if not r.given]),
+            _index([r for r in rules if r.at != "rest"]),
+            _index([r for r in rules if r.at != "first"]),
+        )
         return kind
+
+
+def _index(rules: list[Rule]) -> _Index:
+    makers = dict.fromkeys([g for r in rules for g in r.given])
+    return {g: tuple([r for r in rules if g in r.given]) for g in makers}
 
 
 class Rewriter(Builder):
@@ -199,19 +210,18 @@ class Rewriter(Builder):
             value = r.apply(self, op)
             if value is not None:
                 return self._fire(r, op, value)
-        by_operand = kind[3]
-        if by_operand:
-            operands = op.operands
-            if len(operands) == 1:
-                made = operands[0].op
-                if made is not None:
-                    for r in by_operand.get(made.name, ()):
-                        value = r.apply(self, op)
-                        if value is not None:
-                            return self._fire(r, op, value)
-            else:
+        operands = op.operands
+        if operands:
+            first, rest = kind[3], kind[4]
+            made = operands[0].op
+            if made is not None and made.name in first:
+                for r in first[made.name]:
+                    value = r.apply(self, op)
+                    if value is not None:
+                        return self._fire(r, op, value)
+            if rest and len(operands) > 1:
                 for maker in _makers(operands):
-                    for r in by_operand.get(maker, ()):
+                    for r in rest.get(maker, ()):
                         value = r.apply(self, op)
                         if value is not None:
                             return self._fire(r, op, value)
@@ -228,92 +238,113 @@ class Rewriter(Builder):
     def walk(self, ops: Iterable[Op]) -> None:
         """Rewrite ``ops`` into ``self.ops`` and ``self.replaced``.
 
-        The common cases are written out: this loop is most of the cost of a pass.
+        The common cases are written out, and operations are made without their constructors:
+        this loop is most of the cost of a pass.
         """
         kinds, replaced, table, cse = self.kinds, self.replaced, self.table, self.cse
-        constants = self._constants
-        out = self.ops
-        append = out.append
-        get = table.get
-        key: Any
+        append, get = self.ops.append, table.get
+        new_op, new_value = Op.__new__, Value.__new__
+        key: Any = None
         for op in ops:
-            name = op.name
-            xs = op.operands
-            attrs = op.attrs
-            kind = kinds[name]
-            commutes, mergeable, always, by_operand = kind
-            # 1. the operands, as they are now
-            changed = False
-            if replaced:
-                for x in xs:
-                    if x in replaced:
-                        xs = tuple([replaced.get(v, v) for v in xs])
-                        changed = True
-                        break
             results = op.results
-            if len(results) != 1 or op.regions or not mergeable:
-                self._odd(op, xs, changed, mergeable)
+            kind = kinds[op.name]
+            if len(results) != 1 or not kind[1] or op.regions:
+                self._odd(op, kind[1])
                 continue
-            # 2. computed already?
-            if cse:
-                if attrs:
-                    if name == "constant":
-                        type_ = results[0].type
-                        content = attrs["value"]
-                        if type(content) is float:
-                            key = (content.hex(), type_)
-                        else:
-                            key = _constant_key(content, type_)
-                        found = constants.get(key)
-                        if found is not None:
-                            replaced[results[0]] = found
-                        else:
-                            constants[key] = results[0]
-                            append(op)
-                        continue
-                    key = _key(name, xs, attrs, commutes)
-                    found = get(key)
-                    if found is not None and not _same_bits(attrs, found):
-                        found = None
-                else:
-                    if commutes and len(xs) == 2 and id(xs[0]) > id(xs[1]):
-                        key = (name, xs[1], xs[0])
+            result = results[0]
+            attrs = op.attrs
+            xs = op.operands
+            # 1. the operands, as they are now, and 2. the value number
+            changed = False
+            if len(xs) == 2:
+                x, y = xs
+                if x in replaced:
+                    x = replaced[x]
+                    changed = True
+                if y in replaced:
+                    y = replaced[y]
+                    changed = True
+                if changed:
+                    xs = (x, y)
+                if cse:
+                    if attrs:
+                        key = _key(op.name, xs, attrs, kind[0])
+                    elif kind[0] and id(x) > id(y):
+                        key = (op.name, y, x)
                     else:
-                        key = (name, *xs)
-                    found = get(key)
-                if found is not None:
-                    replaced[results[0]] = found
+                        key = (op.name, x, y)
+            elif xs:
+                if not replaced.keys().isdisjoint(xs):
+                    xs = tuple([replaced.get(v, v) for v in xs])
+                    changed = True
+                if cse:
+                    key = _key(op.name, xs, attrs, False) if attrs else (op.name, *xs)
+            elif op.name == "constant":
+                if not self._constant(op):
+                    append(op)
+                continue
+            elif cse:
+                key = _key(op.name, xs, attrs, False)
+            if cse:
+                found = get(key)
+                if found is not None and (not attrs or _same_bits(attrs, found)):
+                    replaced[result] = found
                     continue
             if changed:
-                old = results[0]
-                op = Op(name, xs, (old.type,), attrs, (), op.loc, old.hint)
-                results_now = op.results
+                new = new_op(Op)
+                new.name = op.name
+                new.operands = xs
+                new.attrs = attrs
+                new.regions = ()
+                new.loc = op.loc
+                value = new_value(Value)
+                value.type = result.type
+                value.op = op = new
+                value.hint = result.hint
+                new.results = (value,)
             else:
-                results_now = results
+                value = result
             # 3. is there a rule that might match?
-            candidate = bool(always)
-            if not candidate and by_operand:
-                for x in xs:
-                    maker = x.op
-                    if maker is not None and maker.name in by_operand:
-                        candidate = True
-                        break
+            candidate: Any = kind[2]
+            if not candidate and xs:
+                index = kind[3]
+                maker = xs[0].op
+                if maker is not None and maker.name in index:
+                    candidate = True
+                elif len(xs) == 2:
+                    index = kind[4]
+                    maker = xs[1].op
+                    candidate = (maker is not None and maker.name in index) or (
+                        xs[0] is xs[1] and "itself" in index
+                    )
+                elif len(xs) > 2:
+                    candidate = not kind[4].keys().isdisjoint(_makers(xs))
             if candidate:
                 self.loc = op.loc
                 value = self._settle(op, kind)
             else:
                 append(op)
-                value = results_now[0]
-            if value is not results[0]:
-                replaced[results[0]] = value
+            if value is not result:
+                replaced[result] = value
             if cse:
                 table[key] = value
 
-    def _odd(self, op: Op, xs: tuple[Value, ...], changed: bool, mergeable: bool) -> None:
+    def _constant(self, op: Op) -> bool:
+        """Whether the constant ``op`` is there already; if not, take note of it."""
+        key = _constant_key(op.attrs["value"], op.results[0].type)
+        found = self._constants.setdefault(key, op.results[0])
+        if found is op.results[0]:
+            return False
+        self.replaced[op.results[0]] = found
+        return True
+
+    def _odd(self, op: Op, mergeable: bool) -> None:
         """Operations with effects, regions, or other than one result: no rules.
 
         Only the last kind may be merged.
         """
+        xs = tuple([self.replaced.get(v, v) for v in op.operands])
+        changed = xs != op.operands
         key: Any = None
         if mergeable and not op.regions and op.results and self.cse:
             key = ("results", _key(op.name, xs, op.attrs, False))
@@ -361,16 +392,33 @@ def rewrite(
     fn: Function, rules: Ruleset, cse: bool = True, fired: Counter[str] | None = None
 ) -> Function:
     """``fn`` rewritten by ``rules`` (and CSE), without dead code; ``fn`` itself if unchanged."""
-    ops = live_ops(fn.ops, fn.results)
-    rewriter = Rewriter(rules, cse, fired=fired)
-    rewriter.walk(ops)
-    replaced = rewriter.replaced
-    if replaced:
-        results = tuple([replaced.get(v, v) for v in fn.results])
-        return Function(fn.name, fn.params, live_ops(rewriter.ops, results), results)
-    if len(ops) == len(fn.ops):
-        return fn
-    return Function(fn.name, fn.params, ops, fn.results)
+    with paused_gc():
+        ops = live_ops(fn.ops, fn.results)
+        rewriter = Rewriter(rules, cse, fired=fired)
+        rewriter.walk(ops)
+        replaced = rewriter.replaced
+        if replaced:
+            results = tuple([replaced.get(v, v) for v in fn.results])
+            return Function(fn.name, fn.params, live_ops(rewriter.ops, results), results)
+        if len(ops) == len(fn.ops):
+            return fn
+        return Function(fn.name, fn.params, ops, fn.results)
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """No cyclic garbage collection inside.
+
+    Passes make many objects that all live on: with the collector scanning them again and
+    again, a walk over 40,000 operations takes three times as long.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 # -- value numbers ----------------------------------------------------------------------
@@ -409,6 +457,8 @@ def _has_float(v: Any) -> bool:
 
 def _constant_key(content: Any, type_: Type) -> Any:
     """As ``Builder.constant`` numbers its constants."""
+    if type(content) is float:
+        return (content.hex(), type_)
     if type(content) is Dense:
         return (content, type_)
     kind = type_.dtype.kind
@@ -420,6 +470,10 @@ def _constant_key(content: Any, type_: Type) -> Any:
     return (content, type_)
 
 
-def _makers(operands: tuple[Value, ...]) -> Iterable[str]:
-    """The distinct names of the operations that define ``operands``, in order."""
-    return dict.fromkeys([v.op.name for v in operands if v.op is not None])
+def _makers(operands: tuple[Value, ...]) -> dict[str, None]:
+    """The distinct names of the operations that define the operands after the first, in order,
+    and ``itself`` if there are two operands that are one value."""
+    makers = dict.fromkeys([v.op.name for v in operands[1:] if v.op is not None])
+    if len(operands) == 2 and operands[0] is operands[1]:
+        makers["itself"] = None
+    return makers

@@ -46,7 +46,7 @@ def _maker(x: Value, name: str) -> Op | None:
 # -- folding --------------------------------------------------------------------------
 
 
-@rule("pure", given="constant", group="fold")
+@rule("pure", given="constant", at="first", group="fold")
 def fold_constants(b: Rewriter, op: Op) -> Value | None:
     """f(constants) -> constant"""
     out = op.results[0].type
@@ -77,7 +77,7 @@ def fold_constants(b: Rewriter, op: Op) -> Value | None:
 # -- order ----------------------------------------------------------------------------
 
 
-@rule("add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", given="constant")
+@rule("add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", given="constant", at="first")
 def constant_right(b: Rewriter, op: Op) -> Value | None:
     """c + x -> x + c, also for * max min and or xor == !="""
     x, y = op.operands
@@ -89,14 +89,14 @@ def constant_right(b: Rewriter, op: Op) -> Value | None:
 # -- sums and signs -------------------------------------------------------------------
 
 
-@rule("add", "sub", given="constant", up_to="sign of zero")
+@rule("add", "sub", given="constant", at="rest", up_to="sign of zero")
 def add_zero(b: Rewriter, op: Op) -> Value | None:
     """x + 0 -> x, x - 0 -> x"""
     x, y = op.operands
     return x if splat(y) == 0 else None
 
 
-@rule("sub", given="constant", up_to="sign of zero")
+@rule("sub", given="constant", at="first", up_to="sign of zero")
 def zero_minus(b: Rewriter, op: Op) -> Value | None:
     """0 - x -> -x"""
     x, y = op.operands
@@ -121,7 +121,7 @@ def add_neg(b: Rewriter, op: Op) -> Value | None:
     return None if n is None else b.sub(y, n.operands[0])
 
 
-@rule("sub", given="neg")
+@rule("sub", given="neg", at="rest")
 def sub_neg(b: Rewriter, op: Op) -> Value | None:
     """x - -y -> x + y"""
     x, y = op.operands
@@ -139,11 +139,10 @@ def add_neg_product(b: Rewriter, op: Op) -> Value | None:
     product = _positive_product(b, y)
     if product is not None:
         return b.sub(x, product) if op.name == "add" else b.add(x, product)
-    if op.name == "add":
-        product = _positive_product(b, x)
-        if product is not None:
-            return b.sub(y, product)
-    return None
+    if op.name == "sub":
+        return None
+    product = _positive_product(b, x)
+    return None if product is None else b.sub(y, product)
 
 
 def _positive_product(b: Rewriter, x: Value) -> Value | None:
@@ -229,7 +228,7 @@ def round_rounded(b: Rewriter, op: Op) -> Value | None:
 # -- products and powers --------------------------------------------------------------
 
 
-@rule("mul", "div", given="constant")
+@rule("mul", "div", given="constant", at="rest")
 def times_one(b: Rewriter, op: Op) -> Value | None:
     """x*1 -> x, x/1 -> x, x*-1 -> -x, x/-1 -> -x"""
     x, y = op.operands
@@ -239,21 +238,21 @@ def times_one(b: Rewriter, op: Op) -> Value | None:
     return b.neg(x) if c == -1 else None
 
 
-@rule("mul", "and", given="constant")
+@rule("mul", "and", given="constant", at="rest")
 def integer_times_zero(b: Rewriter, op: Op) -> Value | None:
     """n*0 -> 0 and n&0 -> 0 for integers, c and false -> false"""
     x, y = op.operands
     return y if x.type.dtype.kind in "bi" and splat(y) == 0 else None
 
 
-@rule("sub", "xor")
+@rule("sub", "xor", given="itself")
 def integer_minus_itself(b: Rewriter, op: Op) -> Value | None:
     """n - n -> 0, n xor n -> 0 for integers and bools"""
     x, y = op.operands
     return b.like(0, x) if x is y and x.type.dtype.kind in "bi" else None
 
 
-@rule("div", given="constant")
+@rule("div", given="constant", at="rest")
 def divide_by_power_of_two(b: Rewriter, op: Op) -> Value | None:
     """x/c -> x*(1/c) if c is a power of two: 1/c is exact then, and both round the same number"""
     x, y = op.operands
@@ -281,7 +280,12 @@ def small_integer_power(b: Rewriter, op: Op) -> Value | None:
     return b.div(b.like(1.0, x), x) if n == -1 and _is_float(x) else None
 
 
-@rule("pow", given="constant", up_to="rounding; pow(-0, 0.5) = -0 and pow(-inf, 0.5) = nan as sqrt")
+@rule(
+    "pow",
+    given="constant",
+    at="rest",
+    up_to="rounding; pow(-0, 0.5) = -0 and pow(-inf, 0.5) = nan as sqrt",
+)
 def constant_power(b: Rewriter, op: Op) -> Value | None:
     """pow(x, n) -> x**n for small integers n, pow(x, 0.5) -> sqrt x
 
@@ -351,7 +355,7 @@ def select_constant(b: Rewriter, op: Op) -> Value | None:
     return c if u else b.logical_not(c)
 
 
-@rule("select", given="not")
+@rule("select", given="not", at="first")
 def select_not(b: Rewriter, op: Op) -> Value | None:
     """select(not c, x, y) -> select(c, y, x)"""
     c, x, y = op.operands
@@ -385,14 +389,14 @@ def add_selected(b: Rewriter, op: Op) -> Value | None:
     return b.select(c, u, y) if splat(x) == 0 and splat(v) == 0 else None
 
 
-@rule("max", "min", "and", "or")
+@rule("max", "min", "and", "or", given="itself")
 def idempotent(b: Rewriter, op: Op) -> Value | None:
     """max(x, x) -> x, also for min, and, or"""
     x, y = op.operands
     return x if x is y else None
 
 
-@rule("and", "or", "xor", given="constant")
+@rule("and", "or", "xor", given="constant", at="rest")
 def logic_identity(b: Rewriter, op: Op) -> Value | None:
     """x or 0 -> x, x xor 0 -> x, x and all ones -> x, c or true -> true, c xor true -> not c"""
     x, y = op.operands
@@ -429,7 +433,7 @@ def not_compare(b: Rewriter, op: Op) -> Value | None:
     return b.emit(_OPPOSITE[inner.name], inner.operands)
 
 
-@rule("eq", "ne", "lt", "le", "gt", "ge")
+@rule("eq", "ne", "lt", "le", "gt", "ge", given="itself")
 def compare_with_itself(b: Rewriter, op: Op) -> Value | None:
     """n == n -> true, n < n -> false, … for integers and bools"""
     x, y = op.operands
@@ -438,7 +442,7 @@ def compare_with_itself(b: Rewriter, op: Op) -> Value | None:
     return b.constant(op.name in ("eq", "le", "ge"), op.results[0].type)
 
 
-@rule("shift_left", "shift_right", given="constant")
+@rule("shift_left", "shift_right", given="constant", at="rest")
 def shift_by_zero(b: Rewriter, op: Op) -> Value | None:
     """n << 0 -> n, n >> 0 -> n"""
     x, y = op.operands

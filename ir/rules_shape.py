@@ -80,7 +80,16 @@ def transpose_unit_axes(b: Rewriter, op: Op) -> Value | None:
     return b.reshape(x, [shape[k] for k in perm])
 
 
-@rule("reshape", "transpose", "broadcast", "slice", "gather", given="constant", group="fold")
+@rule(
+    "reshape",
+    "transpose",
+    "broadcast",
+    "slice",
+    "gather",
+    given="constant",
+    at="first",
+    group="fold",
+)
 def move_splat(b: Rewriter, op: Op) -> Value | None:
     """reshape(splat c) -> splat c, also for transpose, broadcast, slice, gather"""
     c = splat(op.operands[0])
