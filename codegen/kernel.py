@@ -1,0 +1,435 @@
+"""``compile_kernel``: an array-level function to the LLVM text of one native function.
+
+    define i32 @kernel(ptr %in, ptr %out, ptr %ws)
+
+``%in`` and ``%out`` are arrays of data pointers, one per parameter and result; ``%ws`` is the
+workspace.  The return value is 0, or the number of the guard that failed.
+
+Long straight-line code is split into several LLVM functions, because instruction selection
+is superlinear in the length of a block; values that cross a split go through a frame at the
+end of the workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tapec.codegen import plan as planning
+from tapec.codegen.body import Node
+from tapec.codegen.lower import lower
+from tapec.codegen.mathlib import MathLibrary
+from tapec.codegen.memory import Layout, lay_out
+from tapec.codegen.nest import emit_nest, memory_type
+from tapec.codegen.opaque import emit_opaque
+from tapec.codegen.plan import Nest, Program
+from tapec.codegen.scalars import Emitter, constant, llvm_type
+from tapec.codegen.straight import emit_straight, load_element
+from tapec.codegen.target import host
+from tapec.ir.core import BOOL, DType, Function, Op, Value
+from tapec.ir.opdef import OPS
+
+__all__ = ["KernelEmitter", "KernelSource", "compile_kernel", "make_program"]
+
+#: Lines per LLVM function before straight-line code is split.
+CHUNK = 1500
+#: Rough nanoseconds per multiplication of one element, and per byte moved.
+NS_PER_COST, NS_PER_BYTE = 0.12, 0.05
+
+
+@dataclass(slots=True)
+class KernelSource:
+    """LLVM text of a kernel and what is needed to call it."""
+
+    text: str
+    workspace_bytes: int
+    #: external functions, to be resolved at link time
+    symbols: set[str]
+    #: estimated run time
+    work_ns: float
+    #: instructions emitted, for the choice of an optimisation level
+    instructions: int
+    program: Program
+    #: guards in order: number − 1 → op
+    guards: list[Op] = field(default_factory=list)
+
+
+class _Loop:
+    __slots__ = ("end", "entry", "index", "label", "phis", "place", "start", "step")
+
+    def __init__(self, label: str, index: str, start: int, end: int, step: int, entry: str):
+        self.label, self.index = label, index
+        self.start, self.end, self.step = start, end, step
+        self.entry = entry
+        self.place = 0
+        self.phis: list[list[str]] = []  # name, type, initial, next
+
+
+class _Chunk:
+    """One LLVM function: its prologue (pointers, allocas), lines, and values for the frame."""
+
+    __slots__ = ("em", "frame_stores", "prologue")
+
+    def __init__(self, em: Emitter) -> None:
+        self.em = em
+        self.prologue: list[str] = []
+        self.frame_stores: list[str] = []
+
+
+class KernelEmitter:
+    """State while the text of one kernel is written."""
+
+    def __init__(self, program: Program, layout: Layout, math: MathLibrary) -> None:
+        self.program, self.layout, self.math = program, layout, math
+        self.declares: set[str] = set()
+        self.globals: dict[str, str] = {}
+        self.symbols: set[str] = set()
+        self.em = Emitter(math, self.declares)
+        self.chunks: list[_Chunk] = []
+        self.n_labels = 0
+        self.frame_bytes = 0
+        self.guard_numbers: dict[Op, int] = {}
+        #: operands of which both the sine and the cosine are taken
+        self.joint: set[Value] = set()
+        self.sincos: dict[Value, tuple[list[str], list[str]]] = {}
+        #: names in the current function, and in the function that defined them
+        self._regs: dict[Value, list[str]] = {}
+        self._names: dict[Value, list[str]] = {}
+        self._home: dict[Value, int] = {}
+        self._everywhere: dict[Value, list[str]] = {}
+        self._frame: dict[Value, int] = {}
+        self._loops: list[_Loop] = []
+        self._pointers: dict[str, str] = {}
+        self._block = "entry"
+        self._new_chunk()
+
+    # -- functions ------------------------------------------------------------------
+
+    def _new_chunk(self) -> None:
+        em = Emitter(self.math, self.declares)
+        em.n = self.em.n
+        self.em = em
+        self.chunks.append(_Chunk(em))
+        self._pointers = {}
+        self._loaded: dict[Value, dict[int, str]] = {}
+        self._regs = {}
+        self.sincos = {}
+        self._block = "entry"
+
+    def cut_if_long(self) -> None:
+        """Go on in a new LLVM function if this one is long.  Only outside of loops."""
+        if len(self.em.lines) > CHUNK and not self._loops:
+            self._new_chunk()
+
+    def label(self) -> str:
+        self.n_labels += 1
+        return f"L{self.n_labels}"
+
+    def start_block(self, label: str) -> None:
+        self.em.label(label)
+        self._block = label
+
+    def alloca(self, ty: str) -> str:
+        name = self.em.name()
+        self.chunks[-1].prologue.append(f"  {name} = alloca {ty}")
+        return name
+
+    # -- loops ----------------------------------------------------------------------
+
+    def open_loop(self, extent: int, start: int = 0) -> str:
+        """Begin ``for i in range(start, start + extent)`` (``extent`` > 0); the index."""
+        return self.open_vector_loop(start, start + extent, 1)
+
+    def open_vector_loop(self, start: int, end: int, step: int) -> str:
+        em = self.em
+        label, index = self.label(), em.name()
+        loop = _Loop(label, index, start, end, step, self._block)
+        em.line(f"br label %{label}")
+        em.label(label)
+        loop.place = len(em.lines)
+        self._loops.append(loop)
+        self._block = label
+        return index
+
+    def phi(self, ty: str, initial: str) -> str:
+        """A loop-carried value of the innermost open loop."""
+        name = self.em.name()
+        self._loops[-1].phis.append([name, ty, initial, ""])
+        return name
+
+    def set_phi(self, name: str, value: str) -> None:
+        for phi in self._loops[-1].phis:
+            if phi[0] == name:
+                phi[3] = value
+
+    def close_loop(self) -> None:
+        em, loop = self.em, self._loops.pop()
+        following = em.let(f"add i64 {loop.index}, {loop.step}")
+        more = em.let(f"icmp ult i64 {following}, {loop.end}")
+        done = self.label()
+        em.line(f"br i1 {more}, label %{loop.label}, label %{done}")
+        back = self._block
+        head = [
+            f"  {loop.index} = phi i64 [ {loop.start}, %{loop.entry} ], [ {following}, %{back} ]"
+        ]
+        for name, ty, initial, new in loop.phis:
+            head.append(f"  {name} = phi {ty} [ {initial}, %{loop.entry} ], [ {new}, %{back} ]")
+        em.lines[loop.place : loop.place] = head
+        for outer in self._loops:
+            assert outer.place <= loop.place
+        self.start_block(done)
+
+    # -- values ---------------------------------------------------------------------
+
+    def set_regs(self, v: Value, names: list[str]) -> None:
+        """Define a register value in the current function."""
+        self._regs[v] = self._names[v] = names
+        if all([n[0] != "%" for n in names]):
+            self._everywhere[v] = names
+        else:
+            self._home[v] = len(self.chunks) - 1
+        if v in self.program.spilled:
+            dtype, em = v.type.dtype, self.em
+            pointer, mt = self.pointer(v), memory_type(v.type.dtype)
+            for i, name in enumerate(names):
+                q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {i}") if i else pointer
+                x = em.let(f"zext i1 {name} to i8") if dtype is BOOL else name
+                em.line(f"store {mt} {x}, ptr {q}")
+
+    def element(self, v: Value, i: int) -> str:
+        """Element ``i`` (C order) of a register or stored value, as a scalar."""
+        names = self._regs.get(v)
+        if names is not None:
+            return names[i]
+        names = self._everywhere.get(v)
+        if names is not None:
+            return names[i]
+        loaded = self._loaded.setdefault(v, {})
+        name = loaded.get(i)
+        if name is None:
+            if self.program.kind[v] == "reg":
+                name = self._from_frame(v, i)
+            else:
+                name = load_element(self, v.type.dtype, self.pointer(v), str(i))
+            loaded[i] = name
+        return name
+
+    def _from_frame(self, v: Value, i: int) -> str:
+        """Element of a value that an earlier function defined."""
+        chunk = self.chunks[self._home[v]]
+        mt = memory_type(v.type.dtype)
+        offset = self._frame.get(v)
+        if offset is None:
+            offset = self._frame[v] = self.frame_bytes
+            self.frame_bytes += 8 * v.type.size
+            for j, name in enumerate(self._names[v]):
+                q = f"%frame.{offset + 8 * j}"
+                at = self.layout.workspace + offset + 8 * j
+                chunk.frame_stores.append(f"  {q} = getelementptr i8, ptr %ws, i64 {at}")
+                if v.type.dtype is BOOL:
+                    chunk.frame_stores.append(f"  {q}.b = zext i1 {name} to i8")
+                    name = f"{q}.b"
+                chunk.frame_stores.append(f"  store {mt} {name}, ptr {q}")
+        at = self.layout.workspace + offset + 8 * i
+        q = self.em.let(f"getelementptr i8, ptr %ws, i64 {at}")
+        x = self.em.let(f"load {mt}, ptr {q}")
+        return self.em.let(f"icmp ne i8 {x}, 0") if v.type.dtype is BOOL else x
+
+    def pointer(self, v: Value) -> str:
+        """The address of a stored value's first element."""
+        place, k = self.layout.place[self.program.root(v)]
+        key = f"{place}.{k}"
+        found = self._pointers.get(key)
+        if found is None:
+            prologue = self.chunks[-1].prologue
+            found = f"%{key}"
+            if place == "ws":
+                prologue.append(f"  {found} = getelementptr i8, ptr %ws, i64 {k}")
+            elif place == "const":
+                found = f"@const.{k}"
+            else:
+                prologue.append(f"  {found}.at = getelementptr ptr, ptr %{place}, i64 {k}")
+                prologue.append(f"  {found} = load ptr, ptr {found}.at")
+            self._pointers[key] = found
+        return found
+
+    # -- vectors --------------------------------------------------------------------
+
+    def mask(self, w: int, lanes: int) -> str:
+        bits = ", ".join("i1 true" if j < lanes else "i1 false" for j in range(w))
+        return f"<{bits}>"
+
+    def masked_load(self, mt: str, w: int, pointer: str, lanes: int, align: int) -> str:
+        vt = f"<{w} x {mt}>"
+        name = f"@llvm.masked.load.v{w}{_short(mt)}.p0"
+        self.declares.add(f"declare {vt} {name}(ptr, i32 immarg, <{w} x i1>, {vt})")
+        return self.em.let(
+            f"call {vt} {name}(ptr {pointer}, i32 {align}, <{w} x i1> {self.mask(w, lanes)}, "
+            f"{vt} zeroinitializer)"
+        )
+
+    def masked_store(
+        self, mt: str, w: int, value: str, pointer: str, lanes: int, align: int
+    ) -> None:
+        vt = f"<{w} x {mt}>"
+        name = f"@llvm.masked.store.v{w}{_short(mt)}.p0"
+        self.declares.add(f"declare void {name}({vt}, ptr, i32 immarg, <{w} x i1>)")
+        self.em.line(
+            f"call void {name}({vt} {value}, ptr {pointer}, i32 {align}, "
+            f"<{w} x i1> {self.mask(w, lanes)})"
+        )
+
+    def copy(self, target: str, source: str, nbytes: int) -> None:
+        self.declares.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        self.em.line(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)"
+        )
+
+    # -- BLAS: Fortran passes everything by reference ---------------------------------
+
+    def _global(self, name: str, text: str) -> str:
+        self.globals[name] = text
+        return f"@{name}"
+
+    def blas_int(self, n: int) -> str:
+        return self._global(f"int.{n}", f"private unnamed_addr constant i32 {n}")
+
+    def blas_char(self, c: str) -> str:
+        return self._global(f"char.{c}", f"private unnamed_addr constant i8 {ord(c)}")
+
+    def blas_real(self, x: float, dtype: DType) -> str:
+        return self._global(
+            f"real.{dtype.name}.{x:g}",
+            f"private unnamed_addr constant {llvm_type(dtype)} {constant(x, dtype)}",
+        )
+
+    def call_blas(self, routine: str, args: list[str]) -> None:
+        symbol = f"tapec.blas.{routine}"
+        self.symbols.add(symbol)
+        self.declares.add(f"declare void @{symbol}({', '.join(['ptr'] * len(args))})")
+        self.em.line(f"call void @{symbol}({', '.join('ptr ' + a for a in args)})")
+
+    # -- the whole ------------------------------------------------------------------
+
+    def run(self) -> None:
+        program = self.program
+        guards = [op for op in program.fn.ops if op.name == "guard"]
+        self.guard_numbers = {op: k + 1 for k, op in enumerate(guards)}
+        taken: dict[Value, set[str]] = {}
+        for op in program.fn.ops:
+            if op.name in ("sin", "cos"):
+                taken.setdefault(op.operands[0], set()).add(op.name)
+        self.joint = {v for v, names in taken.items() if len(names) == 2}
+        for k in range(len(program.slots)):
+            for op in program.slots[k]:
+                emit_straight(self, op)
+                if len(self.em.lines) > CHUNK:
+                    self._new_chunk()
+            if k < len(program.steps):
+                step = program.steps[k]
+                if isinstance(step, Nest):
+                    emit_nest(self, step)
+                else:
+                    emit_opaque(self, step)
+                self.cut_if_long()
+        for k, v in self.layout.copies:
+            target = f"%out.{k}"
+            prologue = self.chunks[-1].prologue
+            if f"out.{k}" not in self._pointers:
+                prologue.append(f"  {target}.at = getelementptr ptr, ptr %out, i64 {k}")
+                prologue.append(f"  {target} = load ptr, ptr {target}.at")
+                self._pointers[f"out.{k}"] = target
+            if v.type.nbytes:
+                self.copy(target, self.pointer(v), v.type.nbytes)
+
+    def text(self) -> str:
+        parts = [_constant_global(k, v) for k, v in enumerate(self.layout.constants)]
+        parts += [f"@{name} = {text}" for name, text in self.globals.items()]
+        signature = "(ptr noalias %in, ptr noalias %out, ptr noalias %ws)"
+        several = len(self.chunks) > 1
+        for k, chunk in enumerate(self.chunks):
+            name = f"@kernel.{k}" if several else "@kernel"
+            parts.append(f"define internal i32 {name}{signature} {{\nentry:")
+            parts.extend(chunk.prologue)
+            parts.extend(chunk.em.lines)
+            parts.extend(chunk.frame_stores)
+            parts.append("  ret i32 0\n}")
+        if several:
+            parts.append(f"define internal i32 @kernel{signature} {{\nentry:")
+            for k in range(len(self.chunks)):
+                parts.append(f"  %r{k} = call i32 @kernel.{k}(ptr %in, ptr %out, ptr %ws)")
+                if self.guard_numbers:
+                    parts.append(f"  %ok{k} = icmp eq i32 %r{k}, 0")
+                    parts.append(f"  br i1 %ok{k}, label %next{k}, label %fail{k}")
+                    parts.append(f"fail{k}:\n  ret i32 %r{k}\nnext{k}:")
+            parts.append("  ret i32 0\n}")
+        definitions = self.math.definitions()
+        known = {line for line in definitions.splitlines() if line.startswith("declare")}
+        parts.append(definitions)
+        parts.extend(d for d in sorted(self.declares) if d not in known)
+        return "\n".join(parts) + "\n"
+
+
+def _short(mt: str) -> str:
+    return {"double": "f64", "float": "f32"}.get(mt, mt)
+
+
+def _constant_global(k: int, v: Value) -> str:
+    array = v.op.attrs["value"].array  # type: ignore[union-attr]
+    dtype = v.type.dtype
+    mt = memory_type(dtype)
+    if dtype is BOOL:
+        items = ", ".join(f"i8 {int(x)}" for x in array.ravel())
+    else:
+        items = ", ".join(f"{mt} {constant(x, dtype)}" for x in array.ravel().tolist())
+    body = f"[{items}]" if array.size else "zeroinitializer"
+    return f"@const.{k} = private unnamed_addr constant [{array.size} x {mt}] {body}, align 64"
+
+
+def make_program(fn: Function) -> Program:
+    """The loop-level program of a function (what ``dump("loops")`` shows)."""
+    return planning.plan(lower(fn))
+
+
+def compile_kernel(fn: Function) -> KernelSource:
+    """LLVM text for ``fn``; see the module docstring for its calling convention."""
+    program = make_program(fn)
+    layout = lay_out(program)
+    math = MathLibrary(host())
+    k = KernelEmitter(program, layout, math)
+    k.run()
+    text = k.text()
+    workspace = layout.workspace + k.frame_bytes
+    return KernelSource(
+        text=text,
+        workspace_bytes=workspace,
+        symbols=k.symbols | math.symbols,
+        work_ns=_work(program),
+        instructions=sum(len(c.em.lines) for c in k.chunks),
+        program=program,
+        guards=list(k.guard_numbers),
+    )
+
+
+def _work(program: Program) -> float:
+    """A rough estimate of the kernel's run time in nanoseconds."""
+    total = 0.5 * sum(len(s) for s in program.slots)
+    for nest in planning.all_nests(program):
+        for segment, nodes, _ in nest.parts:
+            n = 1
+            for lo, hi in segment:
+                n *= hi - lo
+            total += n * sum(map(_node_ns, nodes))
+    for step in program.steps:
+        if not isinstance(step, Nest):
+            sizes = [v.type.size for v in (*step.op.operands, *step.op.results)]
+            total += 0.5 * sum(sizes)
+            if step.op.name == "dot":
+                x = step.op.operands[0].type
+                total += 0.03 * x.size * step.op.results[0].type.shape[2]
+    return total
+
+
+def _node_ns(node: Node) -> float:
+    if node.kind == "op" and node.op is not None:
+        return NS_PER_COST * OPS[node.op.name].cost
+    return NS_PER_BYTE * node.dtype.itemsize if node.kind in ("load", "gather") else 0.0

@@ -1,0 +1,710 @@
+"""Loop nests as LLVM text: explicit vectors, static trip counts, masked tails.
+
+The vector axis stands innermost.  Nodes are emitted at the outermost loop level on which
+they depend: what is uniform over the vector axis is computed as a scalar before the inner
+loop and repeated over the lanes there.  Trip counts are static, so the remainder of the
+vector loop is one straight masked step with a constant mask.
+
+Reductions, by where their axes stand in the loop order:
+
+``lanes``   the vector axis is reduced: vector accumulators, folded by a fixed tree when the
+            innermost kept loop ends its iteration (or the nest ends);
+``memory``  the vector axis is kept: accumulate into the result array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tapec.codegen.body import Node, affine, strides_of
+from tapec.codegen.plan import Nest
+from tapec.codegen.scalars import constant, convert, emit_op, identity, llvm_type, reduce_step
+from tapec.ir.core import BOOL, I64, DType, Op, Value
+from tapec.ir.opdef import OPS
+
+if TYPE_CHECKING:
+    from tapec.codegen.kernel import KernelEmitter
+
+__all__ = ["emit_nest", "fold_lanes", "load_vector", "memory_type", "store_vector"]
+
+#: Below this cost a pure reduction is unrolled, to hide the latency of its additions.
+UNROLL_COST = 16
+
+
+class _Loop:
+    """One loop of a nest after collapsing: a group of adjacent axes, ``axes`` their bits."""
+
+    __slots__ = ("axes", "hi", "last", "lo")
+
+    def __init__(self, axes: int, last: int, lo: int, hi: int) -> None:
+        self.axes = axes
+        self.last = last  # the innermost axis of the group: its strides are the loop's
+        self.lo = lo
+        self.hi = hi
+
+    @property
+    def extent(self) -> int:
+        return self.hi - self.lo
+
+
+class _Access:
+    """Addressing of one memory operand: constant offset and stride per axis, in elements."""
+
+    __slots__ = ("offset", "strides", "value")
+
+    def __init__(self, value: Value, offset: int, strides: Sequence[int]) -> None:
+        self.value = value
+        self.offset = offset
+        self.strides = strides
+
+
+def memory_type(dtype: DType) -> str:
+    return "i8" if dtype is BOOL else llvm_type(dtype)
+
+
+def load_vector(
+    k: KernelEmitter, dtype: DType, pointer: str, index: str, stride: int, w: int, lanes: int
+) -> str:
+    """``lanes`` of ``w`` elements at ``pointer + stride*(index + lane)``; the others are zero."""
+    em, mt = k.em, memory_type(dtype)
+    vt = f"<{w} x {mt}>"
+    if w == 1:
+        at = index if stride == 1 else em.let(f"mul i64 {index}, {stride}")
+        q = pointer if at == "0" else em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
+        x = em.let(f"load {mt}, ptr {q}")
+        return em.let(f"icmp ne i8 {x}, 0") if dtype is BOOL else x
+    if stride == 1:
+        q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {index}")
+        if lanes == w:
+            x = em.let(f"load {vt}, ptr {q}, align {dtype.itemsize}")
+        else:
+            x = k.masked_load(mt, w, q, lanes, dtype.itemsize)
+    else:
+        x = "zeroinitializer"
+        first = em.let(f"mul i64 {index}, {stride}")
+        base = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {first}")
+        for lane in range(lanes):
+            q = em.let(f"getelementptr {mt}, ptr {base}, i64 {lane * stride}")
+            e = em.let(f"load {mt}, ptr {q}")
+            x = em.let(f"insertelement {vt} {x}, {mt} {e}, i64 {lane}")
+    return em.let(f"icmp ne {vt} {x}, zeroinitializer") if dtype is BOOL else x
+
+
+def store_vector(
+    k: KernelEmitter,
+    dtype: DType,
+    value: str,
+    pointer: str,
+    index: str,
+    stride: int,
+    w: int,
+    lanes: int,
+) -> None:
+    em, mt = k.em, memory_type(dtype)
+    vt = f"<{w} x {mt}>" if w > 1 else mt
+    if dtype is BOOL:
+        value = em.let(f"zext {llvm_type(BOOL, w)} {value} to {vt}")
+    if w == 1:
+        at = index if stride == 1 else em.let(f"mul i64 {index}, {stride}")
+        q = pointer if at == "0" else em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
+        em.line(f"store {mt} {value}, ptr {q}")
+    elif stride == 1:
+        q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {index}")
+        if lanes == w:
+            em.line(f"store {vt} {value}, ptr {q}, align {dtype.itemsize}")
+        else:
+            k.masked_store(mt, w, value, q, lanes, dtype.itemsize)
+    else:
+        first = em.let(f"mul i64 {index}, {stride}")
+        base = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {first}")
+        for lane in range(lanes):
+            e = em.let(f"extractelement {vt} {value}, i64 {lane}")
+            q = em.let(f"getelementptr {mt}, ptr {base}, i64 {lane * stride}")
+            em.line(f"store {mt} {e}, ptr {q}")
+
+
+def splat(k: KernelEmitter, dtype: DType, x: str, w: int) -> str:
+    """A scalar repeated over ``w`` lanes."""
+    if w == 1:
+        return x
+    t, vt = llvm_type(dtype), llvm_type(dtype, w)
+    one = k.em.let(f"insertelement {vt} poison, {t} {x}, i64 0")
+    return k.em.let(f"shufflevector {vt} {one}, {vt} poison, <{w} x i32> zeroinitializer")
+
+
+def fold_lanes(k: KernelEmitter, kind: str, dtype: DType, vectors: list[str], w: int) -> str:
+    """Accumulators to one scalar: pairwise over the accumulators, then halving the lanes."""
+    em = k.em
+    while len(vectors) > 1:
+        vectors = [
+            reduce_step(em, kind, dtype, w, a, b) for a, b in zip(vectors[::2], vectors[1::2])
+        ] + ([vectors[-1]] if len(vectors) % 2 else [])
+    x = vectors[0]
+    while w > 1:
+        half, vt = w // 2, llvm_type(dtype, w)
+        parts = []
+        for start in (0, half):
+            lanes = ", ".join(f"i32 {start + j}" for j in range(half))
+            parts.append(
+                em.let(f"shufflevector {vt} {x}, {vt} poison, <{half} x i32> <{lanes}>")
+                if half > 1
+                else em.let(f"extractelement {vt} {x}, i64 {start}")
+            )
+        w = half
+        x = reduce_step(em, kind, dtype, w, parts[0], parts[1])
+    return x
+
+
+# -- analysis ---------------------------------------------------------------------------
+
+
+def _result_strides(op: Op, space: Sequence[int]) -> list[int]:
+    """Strides of a reduction's result per axis of the space; 0 on reduced axes."""
+    axes = op.attrs["axes"]
+    kept = [j for j in range(len(space)) if j not in axes]
+    strides = [0] * len(space)
+    for j, s in zip(kept, strides_of([space[j] for j in kept])):
+        strides[j] = s
+    return strides
+
+
+def _accesses(nest: Nest, nodes: Sequence[Node]) -> list[Sequence[int]]:
+    rank = len(nest.space)
+    out: list[Sequence[int]] = [s.strides for s in nest.stores]
+    out += [_result_strides(r, nest.space) for r in nest.reduces]
+    for node in nodes:
+        if node.kind == "load":
+            out.append(affine(node.map, node.value.type.shape, rank)[1])
+    return out
+
+
+def _vector_axis(nest: Nest, accesses: list[Sequence[int]]) -> int:
+    """The axis with the most unit-stride accesses, among those long enough to fill lanes."""
+    space = nest.space
+    long = [j for j, n in enumerate(space) if n >= 8] or [
+        max(range(len(space)), key=lambda j: (space[j], j))
+    ]
+
+    def score(j: int) -> tuple[int, int]:
+        unit = sum(1 for s in accesses if s[j] == 1)
+        odd = sum(1 for s in accesses if s[j] not in (0, 1))
+        return unit - odd, j
+
+    return max(long, key=score)
+
+
+def _collapse(nest: Nest, accesses: list[Sequence[int]], nodes: Sequence[Node]) -> list[list[int]]:
+    """Groups of adjacent axes that every access walks as one."""
+    space = nest.space
+    pinned = 0
+    for node in nodes:
+        if node.kind in ("iota", "gather"):
+            pinned |= node.axes
+    groups: list[list[int]] = []
+    for j, n in enumerate(space):
+        if n == 1:
+            continue
+        if groups and len(nest.parts) == 1 and not pinned >> j & 1:
+            i = groups[-1][-1]
+            reduced = [(i in r.attrs["axes"], j in r.attrs["axes"]) for r in nest.reduces]
+            if (
+                not pinned >> i & 1
+                and all(s[i] == s[j] * n for s in accesses)
+                and all(a == b for a, b in reduced)
+            ):
+                groups[-1].append(j)
+                continue
+        groups.append([j])
+    return groups
+
+
+def _width(nest: Nest) -> int:
+    for _, nodes, _ in nest.parts:
+        for node in nodes:
+            if node.dtype.itemsize > 4 and node.kind != "iota":
+                return 8
+    return 16
+
+
+# -- emission ---------------------------------------------------------------------------
+
+
+def emit_nest(k: KernelEmitter, nest: Nest) -> None:
+    """Emit one nest at the current place of the kernel."""
+    if not nest.parts:
+        for r in nest.reduces:
+            _fill_identity(k, r)
+        return
+    everything = [n for _, nodes, _ in nest.parts for n in nodes]
+    accesses = _accesses(nest, everything)
+    groups = _collapse(nest, accesses, everything)
+    if groups:
+        best = _vector_axis(nest, accesses)
+        vector = next((g for g in groups if best in g), groups[-1])
+        groups = [g for g in groups if g is not vector] + [vector]
+    w = _width(nest)
+    reducers = [_Reducer(k, nest, r, groups, w) for r in nest.reduces]
+    for r in reducers:
+        r.start()
+    for segment, nodes, roots in nest.parts:
+        _Part(k, nest, segment, nodes, roots, groups, w, reducers).emit()
+    for r in reducers:
+        r.finish()
+
+
+def _fill_identity(k: KernelEmitter, op: Op) -> None:
+    """Fill a reduction's result with its neutral element."""
+    result = op.results[0]
+    dtype = result.type.dtype
+    value = constant(identity(op.name[7:], dtype), dtype)
+    if k.program.kind[result] == "reg":
+        k.set_regs(result, [value])
+        return
+    pointer = k.pointer(result)
+    index = k.open_loop(result.type.size)
+    store_vector(k, dtype, value, pointer, index, 1, 1, 1)
+    k.close_loop()
+
+
+class _Reducer:
+    """Where and how one reduction of a nest accumulates."""
+
+    def __init__(self, k: KernelEmitter, nest: Nest, op: Op, groups: list[list[int]], w: int):
+        self.k, self.op, self.w = k, op, w
+        self.kind = op.name[len("reduce_") :]
+        self.result = op.results[0]
+        self.dtype = self.result.type.dtype
+        self.strides = _result_strides(op, nest.space)
+        axes = set(op.attrs["axes"])
+        reduced = [g[0] in axes for g in groups]
+        self.lanes = not groups or reduced[-1]
+        kept = [p for p, r in enumerate(reduced) if not r]
+        #: loop position whose body resets and folds the accumulators; −1: the whole nest
+        self.level = max(kept, default=-1)
+        self.accumulate = len(nest.parts) > 1 or any(reduced[: max(self.level, 0)])
+        self.in_memory = self.level >= 0
+        self.slots: list[str] = []
+
+    def start(self) -> None:
+        k = self.k
+        if not self.lanes or (self.in_memory and self.accumulate):
+            _fill_identity(k, self.op)
+        if self.lanes:
+            vt = llvm_type(self.dtype, self.w)
+            self.slots = [k.alloca(vt) for _ in range(4)]
+            if not self.in_memory:
+                self.reset()
+
+    def reset(self) -> None:
+        vt = llvm_type(self.dtype, self.w)
+        value = constant(identity(self.kind, self.dtype), self.dtype, self.w)
+        for s in self.slots:
+            self.k.em.line(f"store {vt} {value}, ptr {s}")
+
+    def folded(self) -> str:
+        vt = llvm_type(self.dtype, self.w)
+        vectors = [self.k.em.let(f"load {vt}, ptr {s}") for s in self.slots]
+        return fold_lanes(self.k, self.kind, self.dtype, vectors, self.w)
+
+    def flush(self, index: str) -> None:
+        """Fold into the result element at ``index`` (elements)."""
+        k, value = self.k, self.folded()
+        pointer = k.pointer(self.result)
+        if self.accumulate:
+            old = load_vector(k, self.dtype, pointer, index, 1, 1, 1)
+            value = reduce_step(k.em, self.kind, self.dtype, 1, old, value)
+        store_vector(k, self.dtype, value, pointer, index, 1, 1, 1)
+
+    def finish(self) -> None:
+        if self.lanes and not self.in_memory:
+            value = self.folded()
+            if self.k.program.kind[self.result] == "reg":
+                self.k.set_regs(self.result, [value])
+            else:
+                store_vector(self.k, self.dtype, value, self.k.pointer(self.result), "0", 1, 1, 1)
+
+
+class _Part:
+    """Emission of one segment of a nest."""
+
+    def __init__(
+        self,
+        k: KernelEmitter,
+        nest: Nest,
+        segment: tuple[tuple[int, int], ...],
+        nodes: list[Node],
+        roots: list[Node],
+        groups: list[list[int]],
+        w: int,
+        reducers: list[_Reducer],
+    ) -> None:
+        self.k, self.nest, self.nodes, self.w = k, nest, nodes, w
+        self.reducers = reducers
+        self.rank = len(nest.space)
+        self.store_roots = list(zip(nest.stores, roots))
+        self.reduce_roots = list(zip(reducers, roots[len(nest.stores) :]))
+        self.segment = segment
+        self.loops: list[_Loop] = []
+        for g in groups:
+            lo, hi = segment[g[0]]
+            if len(g) > 1:
+                hi = 1
+                for j in g:
+                    hi *= nest.space[j]
+            self.loops.append(_Loop(sum(1 << j for j in g), g[-1], lo, hi))
+        self.index: list[str] = [str(loop.lo) for loop in self.loops]
+        #: node → text, per level; vector-level entries are rebuilt for each copy of the body
+        self.scalar: dict[Node, str] = {}
+        self.lanes: dict[Node, str] = {}
+        self.splats: dict[Node, str] = {}
+        self.pointers: dict[Any, str] = {}
+        self.level: dict[Node, int] = {}
+        for node in nodes:
+            level = -1
+            for p, loop in enumerate(self.loops):
+                if node.axes & loop.axes and loop.extent > 1:
+                    level = p
+            self.level[node] = level
+
+    # -- addresses ------------------------------------------------------------------
+
+    def _offset(self, constant_part: int, strides: Sequence[int], upto: int) -> str:
+        """``constant + Σ stride·index`` over the loops before position ``upto``."""
+        em = self.k.em
+        text = str(constant_part)
+        for p in range(upto):
+            loop = self.loops[p]
+            s = strides[loop.last]
+            if not s:
+                continue
+            if loop.extent == 1:
+                text = _plus(em, text, str(s * loop.lo))
+                continue
+            term = self.index[p] if s == 1 else em.let(f"mul i64 {self.index[p]}, {s}")
+            text = _plus(em, text, term)
+        return text
+
+    def _pointer(self, value: Value, offset: int, strides: Sequence[int], dtype: DType) -> str:
+        """The address at the current outer iteration, without the vector index."""
+        key = (value, offset, tuple(strides))
+        found = self.pointers.get(key)
+        if found is None:
+            last = len(self.loops) - 1
+            if last >= 0 and self.loops[last].extent == 1:
+                offset += strides[self.loops[last].last] * self.loops[last].lo
+            at = self._offset(offset, strides, max(last, 0))
+            base = self.k.pointer(value)
+            mt = memory_type(dtype)
+            found = (
+                base
+                if at == "0"
+                else self.k.em.let(f"getelementptr {mt}, ptr {base}, i64 {at}")
+            )
+            self.pointers[key] = found
+        return found
+
+    # -- loops ----------------------------------------------------------------------
+
+    def emit(self) -> None:
+        self._scalars(-1)
+        self._outer(0)
+
+    def _scalars(self, level: int) -> None:
+        last = len(self.loops) - 1
+        if level == last and last >= 0 and self.loops[last].extent > 1:
+            return
+        for node in self.nodes:
+            if self.level[node] == level:
+                self.scalar[node] = self._node(node, 1, "0", 1)
+
+    def _outer(self, p: int) -> None:
+        last = len(self.loops) - 1
+        if p >= last:
+            self._inner()
+            return
+        loop, k = self.loops[p], self.k
+        saved = None
+        if loop.extent > 1:
+            self.index[p] = k.open_loop(loop.extent, loop.lo)
+            saved = (dict(self.scalar), dict(self.pointers), dict(self.splats))
+        for r in self.reducers:
+            if r.lanes and r.level == p:
+                r.reset()
+        if loop.extent > 1:
+            self._scalars(p)
+        self._outer(p + 1)
+        for r in self.reducers:
+            if r.lanes and r.level == p:
+                r.flush(self._offset(0, r.strides, p + 1))
+        if saved is not None:
+            self.scalar, self.pointers, self.splats = saved
+            k.close_loop()
+
+    def _inner(self) -> None:
+        k, em, w = self.k, self.k.em, self.w
+        if not self.loops:
+            self._body("0", 1, 1, [[] for _ in self.reducers], single=True)
+            return
+        loop = self.loops[-1]
+        n = loop.extent
+        if n == 1:
+            self._body("0", 1, 1, [[] for _ in self.reducers], single=True)
+            return
+        unroll = 4 if self._cheap_reduction() and n >= 8 * w else 1
+        # prepare pointers and splats before the loop, where they belong
+        self._prepare()
+        accs = [
+            [em.let(f"load {llvm_type(r.dtype, w)}, ptr {s}") for s in r.slots]
+            if r.lanes
+            else []
+            for r in self.reducers
+        ]
+        at = loop.lo
+        for u in (unroll, 1) if unroll > 1 else (1,):
+            trips = (loop.hi - at) // (w * u)
+            if trips > 1:
+                phis = []
+                open_at = k.open_vector_loop(at, at + trips * w * u, w * u)
+                for r, acc in zip(self.reducers, accs):
+                    vt = llvm_type(r.dtype, w)
+                    phis.append([k.phi(vt, a) for a in acc[:u]])
+                new = self._copies(open_at, u, w, phis)
+                for names, ph in zip(new, phis):
+                    for name, phi in zip(names, ph):
+                        k.set_phi(phi, name)
+                k.close_loop()
+                for acc, names in zip(accs, new):
+                    acc[: len(names)] = names
+            elif trips == 1:
+                new = self._copies(str(at), u, w, [a[:u] for a in accs])
+                for acc, names in zip(accs, new):
+                    acc[: len(names)] = names
+            at += trips * w * u
+        if at < loop.hi:
+            new = self._body(str(at), w, loop.hi - at, [a[:1] for a in accs])
+            for acc, names in zip(accs, new):
+                acc[: len(names)] = names
+        for r, acc in zip(self.reducers, accs):
+            for s, a in zip(r.slots, acc):
+                em.line(f"store {llvm_type(r.dtype, w)} {a}, ptr {s}")
+
+    def _copies(self, index: str, u: int, w: int, accs: list[list[str]]) -> list[list[str]]:
+        out: list[list[str]] = [[] for _ in accs]
+        for c in range(u):
+            at = index if c == 0 else _plus(self.k.em, index, str(c * w))
+            new = self._body(at, w, w, [[a[c]] if a else [] for a in accs])
+            for o, names in zip(out, new):
+                o.extend(names)
+        return out
+
+    def _cheap_reduction(self) -> bool:
+        if self.store_roots or not self.reducers or not all(r.lanes for r in self.reducers):
+            return False
+        last = len(self.loops) - 1
+        cost = 0.0
+        for node in self.nodes:
+            if self.level[node] == last:
+                cost += OPS[node.op.name].cost if node.kind == "op" and node.op else 1
+        return cost <= UNROLL_COST
+
+    def _prepare(self) -> None:
+        last = len(self.loops) - 1
+        for node in self.nodes:
+            if self.level[node] != last:
+                continue
+            if node.kind == "load":
+                offset, strides = affine(node.map, node.value.type.shape, self.rank)
+                self._pointer(node.value, offset, strides, node.dtype)
+            for a in node.args:
+                if self.level[a] < last and node.kind != "gather":
+                    self._lanes(a, self.w)
+        for s, root in self.store_roots:
+            self._pointer(s.target, s.offset, s.strides, s.target.type.dtype)
+            if self.level[root] < last:
+                self._lanes(root, self.w)
+        for r, root in self.reduce_roots:
+            if not r.lanes:
+                self._pointer(r.result, 0, r.strides, r.dtype)
+            if self.level[root] < last:
+                self._lanes(root, self.w)
+
+    def _lanes(self, node: Node, w: int) -> str:
+        """A node's value over the lanes (repeated if it is uniform)."""
+        if self.level[node] == len(self.loops) - 1 and self.loops[-1].extent > 1:
+            return self.lanes[node]
+        if node.kind == "const":
+            return constant(node.text, node.dtype, w)
+        if w == 1:
+            return self.scalar[node]
+        found = self.splats.get(node)
+        if found is None:
+            found = self.splats[node] = splat(self.k, node.dtype, self.scalar[node], w)
+        return found
+
+    def _body(
+        self, index: str, w: int, lanes: int, accs: list[list[str]], single: bool = False
+    ) -> list[list[str]]:
+        """One copy of the vector body; the new accumulators."""
+        k, em = self.k, self.k.em
+        last = len(self.loops) - 1
+        if not single:
+            self.lanes = {}
+            for node in self.nodes:
+                if self.level[node] == last:
+                    self.lanes[node] = self._node(node, w, index, lanes)
+        for s, root in self.store_roots:
+            dtype = s.target.type.dtype
+            value = self._lanes(root, w)
+            pointer = self._pointer(s.target, s.offset, s.strides, dtype)
+            stride = 1 if single else s.strides[self.loops[-1].last]
+            if s.accumulate:
+                old = load_vector(k, dtype, pointer, index, stride, w, lanes)
+                value = reduce_step(em, "sum", dtype, w, old, value)
+            store_vector(k, dtype, value, pointer, index, stride, w, lanes)
+        out: list[list[str]] = []
+        for (r, root), acc in zip(self.reduce_roots, accs):
+            value = self._lanes(root, w)
+            out.append([])
+            if not r.lanes:
+                pointer = self._pointer(r.result, 0, r.strides, r.dtype)
+                stride = 1 if single else r.strides[self.loops[-1].last]
+                old = load_vector(k, r.dtype, pointer, index, stride, w, lanes)
+                value = reduce_step(em, r.kind, r.dtype, w, old, value)
+                store_vector(k, r.dtype, value, pointer, index, stride, w, lanes)
+            elif single:
+                # one iteration of the vector axis: fold into lane 0
+                vt, t = llvm_type(r.dtype, self.w), llvm_type(r.dtype)
+                old = em.let(f"load {vt}, ptr {r.slots[0]}")
+                lane = em.let(f"extractelement {vt} {old}, i64 0")
+                value = reduce_step(em, r.kind, r.dtype, 1, lane, value)
+                new = em.let(f"insertelement {vt} {old}, {t} {value}, i64 0")
+                em.line(f"store {vt} {new}, ptr {r.slots[0]}")
+            else:
+                if lanes < w:
+                    vt = llvm_type(r.dtype, w)
+                    neutral = constant(identity(r.kind, r.dtype), r.dtype, w)
+                    value = em.let(
+                        f"select {llvm_type(BOOL, w)} {k.mask(w, lanes)}, {vt} {value}, {vt} {neutral}"
+                    )
+                out[-1].append(reduce_step(em, r.kind, r.dtype, w, acc[0], value))
+        return out
+
+    # -- nodes ----------------------------------------------------------------------
+
+    def _arg(self, node: Node, w: int) -> str:
+        if w == 1:
+            if node.kind == "const":
+                return constant(node.text, node.dtype)
+            return self.scalar[node]
+        return self._lanes(node, w)
+
+    def _node(self, node: Node, w: int, index: str, lanes: int) -> str:
+        k, em, kind = self.k, self.k.em, node.kind
+        if kind == "op":
+            assert node.op is not None
+            return emit_op(em, node.op, w, [self._arg(a, w) for a in node.args])
+        if kind == "add":
+            x, y = (self._arg(a, w) for a in node.args)
+            return reduce_step(em, "sum", node.dtype, w, x, y)
+        if kind == "const":
+            return constant(node.text, node.dtype, w)
+        if kind == "reg":
+            return k.element(node.value, node.text)
+        if kind == "load":
+            offset, strides = affine(node.map, node.value.type.shape, self.rank)
+            if w > 1:
+                pointer = self._pointer(node.value, offset, strides, node.dtype)
+                stride = strides[self.loops[-1].last]
+                return load_vector(k, node.dtype, pointer, index, stride, w, lanes)
+            at = self._offset(offset, strides, self.level[node] + 1)
+            return load_vector(k, node.dtype, k.pointer(node.value), at, 1, 1, 1)
+        if kind == "iota":
+            return self._iota(node, w, index)
+        return self._gather(node, w, index, lanes)
+
+    def _affine_index(self, t: tuple[int, int, int], index: str, level: int) -> str:
+        """``offset + coefficient·i`` of one map entry as a scalar i64."""
+        em = self.k.em
+        axis, coef, off = t
+        if axis < 0:
+            return str(off)
+        p = next(q for q, loop in enumerate(self.loops) if loop.axes >> axis & 1)
+        i = index if p == len(self.loops) - 1 else self.index[p]
+        term = i if coef == 1 else em.let(f"mul i64 {i}, {coef}")
+        return _plus(em, str(off), term)
+
+    def _iota(self, node: Node, w: int, index: str) -> str:
+        em = self.k.em
+        t = node.map[0]
+        x = self._affine_index(t, index, 0)
+        if w > 1:
+            x = splat(self.k, I64, x, w)
+            steps = ", ".join(f"i64 {lane * t[1]}" for lane in range(w))
+            x = em.let(f"add <{w} x i64> {x}, <{steps}>")
+        return convert(em, x, I64, node.dtype, w)
+
+    def _gather(self, node: Node, w: int, index: str, lanes: int) -> str:
+        """``x[i0, i1, …]``: addresses from the index nodes and the map of the other axes."""
+        k, em = self.k, self.k.em
+        op = node.op
+        assert op is not None
+        source = op.operands[0]
+        axes = op.attrs["axes"]
+        n_index = op.operands[1].type.ndim
+        strides = strides_of(source.type.shape)
+        rest = [j for j in range(source.type.ndim) if j not in axes]
+        last = len(self.loops) - 1
+        vector_bits = self.loops[-1].axes if self.loops and self.loops[-1].extent > 1 else 0
+        base = "0"
+        lane_stride = 0
+        for t, j in zip(node.map[n_index:], rest):
+            axis, coef, off = t
+            if w > 1 and axis >= 0 and vector_bits >> axis & 1:
+                lane_stride += coef * strides[j]
+                i = _plus(em, str(off * strides[j]), _times(em, index, coef * strides[j]))
+                base = _plus(em, base, i)
+            else:
+                base = _plus(em, base, _times(em, self._affine_index(t, index, last), strides[j]))
+        varying = []
+        for a, j in zip(node.args, axes):
+            wide = w > 1 and self.level[a] == last
+            if wide:
+                varying.append((self._lanes(a, w), a.dtype, strides[j]))
+            else:
+                x = self.scalar[a] if a.kind != "const" else str(a.text)
+                x = convert(em, x, a.dtype, I64, 1) if a.kind != "const" else x
+                base = _plus(em, base, _times(em, x, strides[j]))
+        mt = memory_type(node.dtype)
+        pointer = em.let(f"getelementptr {mt}, ptr {k.pointer(source)}, i64 {base}")
+        if not varying:
+            return load_vector(k, node.dtype, pointer, "0", lane_stride or 1, w, lanes)
+        vt = f"<{w} x {mt}>"
+        x = "zeroinitializer"
+        for lane in range(lanes):
+            at = str(lane * lane_stride)
+            for vec, dt, s in varying:
+                e = em.let(f"extractelement {llvm_type(dt, w)} {vec}, i64 {lane}")
+                at = _plus(em, at, _times(em, convert(em, e, dt, I64, 1), s))
+            q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
+            e = em.let(f"load {mt}, ptr {q}")
+            x = em.let(f"insertelement {vt} {x}, {mt} {e}, i64 {lane}")
+        return em.let(f"icmp ne {vt} {x}, zeroinitializer") if node.dtype is BOOL else x
+
+
+def _plus(em: Any, a: str, b: str) -> str:
+    if a == "0":
+        return b
+    if b == "0":
+        return a
+    if a[0] != "%" and b[0] != "%":
+        return str(int(a) + int(b))
+    return str(em.let(f"add i64 {a}, {b}"))
+
+
+def _times(em: Any, a: str, s: int) -> str:
+    if s == 1 or a == "0":
+        return a
+    if a[0] != "%":
+        return str(int(a) * s)
+    return str(em.let(f"mul i64 {a}, {s}"))

@@ -1,0 +1,222 @@
+"""Steps that are one operation on stored arrays: BLAS products and sequential scans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tapec.codegen.body import strides_of
+from tapec.codegen.nest import emit_nest, load_vector, memory_type, store_vector
+from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
+from tapec.codegen.straight import better
+from tapec.ir.core import I64, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tapec.codegen.kernel import KernelEmitter
+    from tapec.codegen.plan import Opaque
+
+__all__ = ["emit_opaque"]
+
+
+def emit_opaque(k: KernelEmitter, step: Opaque) -> None:
+    if step.op.name == "place":
+        _place(k, step)
+    else:
+        _EMIT[step.op.name](k, step.op)
+
+
+def _zero(k: KernelEmitter, pointer: str, nbytes: int) -> None:
+    k.em.declares.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    k.em.line(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {nbytes}, i1 false)")
+
+
+def _place(k: KernelEmitter, step: Opaque) -> None:
+    """Zeros, then each piece added: loops for stored pieces, single stores for the others."""
+    op = step.op
+    result = op.results[0]
+    dtype, strides = result.type.dtype, strides_of(result.type.shape)
+    pointer = k.pointer(result)
+    _zero(k, pointer, result.type.nbytes)
+    for nest in step.nests:
+        emit_nest(k, nest)
+    sums: dict[int, str] = {}
+    for piece, (start, steps) in zip(op.operands, op.attrs["at"]):
+        if k.program.kind[piece] != "reg":
+            continue
+        for i, index in enumerate(np.ndindex(*piece.type.shape)):
+            at = sum((a + j * s) * t for a, j, s, t in zip(start, index, steps, strides))
+            x = k.element(piece, i)
+            sums[at] = reduce_step(k.em, "sum", dtype, 1, sums[at], x) if at in sums else x
+    for at, x in sums.items():
+        if step.nests:
+            old = load_vector(k, dtype, pointer, str(at), 1, 1, 1)
+            x = reduce_step(k.em, "sum", dtype, 1, old, x)
+        store_vector(k, dtype, x, pointer, str(at), 1, 1, 1)
+        k.cut_if_long()
+        pointer = k.pointer(result)
+
+
+def _open_others(k: KernelEmitter, shape: tuple[int, ...], axis: int) -> tuple[str, int]:
+    """Loops over all axes but one; the element offset and the number of open loops."""
+    em, at, n = k.em, "0", 0
+    for j, (extent, stride) in enumerate(zip(shape, strides_of(shape))):
+        if j == axis or extent == 1:
+            continue
+        i = k.open_loop(extent)
+        n += 1
+        term = em.let(f"mul i64 {i}, {stride}")
+        at = term if at == "0" else em.let(f"add i64 {at}, {term}")
+    return at, n
+
+
+def _cumsum(k: KernelEmitter, op: Op) -> None:
+    x, result, em = op.operands[0], op.results[0], k.em
+    shape, axis, dtype = x.type.shape, op.attrs["axis"], x.type.dtype
+    source, target = k.pointer(x), k.pointer(result)
+    if not x.type.size:
+        return
+    base, depth = _open_others(k, shape, axis)
+    stride, n = strides_of(shape)[axis], shape[axis]
+    i = k.open_loop(n)
+    total = k.phi(llvm_type(dtype), constant(0, dtype))
+    if op.attrs["reverse"]:
+        i = em.let(f"sub i64 {n - 1}, {i}")
+    at = em.let(f"add i64 {base}, {em.let(f'mul i64 {i}, {stride}')}")
+    value = load_vector(k, dtype, source, at, 1, 1, 1)
+    new = reduce_step(em, "sum", dtype, 1, total, value)
+    store_vector(k, dtype, new, target, at, 1, 1, 1)
+    k.set_phi(total, new)
+    for _ in range(depth + 1):
+        k.close_loop()
+
+
+def _arg_extremum(k: KernelEmitter, op: Op) -> None:
+    x, result, em = op.operands[0], op.results[0], k.em
+    shape, axis, dtype = x.type.shape, op.attrs["axis"], x.type.dtype
+    t = llvm_type(dtype)
+    source, target = k.pointer(x), k.pointer(result)
+    base, depth = _open_others(k, shape, axis)
+    stride, n = strides_of(shape)[axis], shape[axis]
+    first = load_vector(k, dtype, source, base, 1, 1, 1)
+    i = k.open_loop(n)
+    best, where = k.phi(t, first), k.phi("i64", "0")
+    at = em.let(f"add i64 {base}, {em.let(f'mul i64 {i}, {stride}')}")
+    value = load_vector(k, dtype, source, at, 1, 1, 1)
+    take = better(k, op.name, dtype, value, best)
+    new = em.let(f"select i1 {take}, {t} {value}, {t} {best}")
+    new_where = em.let(f"select i1 {take}, i64 {i}, i64 {where}")
+    k.set_phi(best, new)
+    k.set_phi(where, new_where)
+    k.close_loop()
+    # the position in the result: the axes after ``axis`` keep their strides
+    inner = stride
+    outer = em.let(f"udiv i64 {base}, {n * inner}")
+    within = em.let(f"urem i64 {base}, {inner}")
+    at = em.let(f"add i64 {em.let(f'mul i64 {outer}, {inner}')}, {within}")
+    if k.program.kind[result] == "reg":
+        k.set_regs(result, [new_where])
+    else:
+        store_vector(k, I64, new_where, target, at, 1, 1, 1)
+    for _ in range(depth):
+        k.close_loop()
+
+
+def _scatter_add(k: KernelEmitter, op: Op) -> None:
+    """Copy the base, then add the updates one by one, in order."""
+    base, updates, indices = op.operands[0], op.operands[1], op.operands[2:]
+    result, em = op.results[0], k.em
+    dtype, axes = result.type.dtype, op.attrs["axes"]
+    target = k.pointer(result)
+    k.copy(target, k.pointer(base), result.type.nbytes)
+    if not updates.type.size:
+        return
+    strides = strides_of(result.type.shape)
+    rest = [j for j in range(result.type.ndim) if j not in axes]
+    head = indices[0].type.size
+    tail = [result.type.shape[j] for j in rest]
+    n_tail = int(np.prod(tail)) if tail else 1
+    i = k.open_loop(head)
+    where = "0"
+    for v, j in zip(indices, axes):
+        x = load_vector(k, v.type.dtype, k.pointer(v), i, 1, 1, 1)
+        x = convert(em, x, v.type.dtype, I64, 1)
+        term = em.let(f"mul i64 {x}, {strides[j]}")
+        where = term if where == "0" else em.let(f"add i64 {where}, {term}")
+    source = em.let(f"mul i64 {i}, {n_tail}")
+    opened = 0
+    for stride, n, inner in zip([strides[j] for j in rest], tail, strides_of(tail)):
+        if n == 1:
+            continue
+        j_index = k.open_loop(n)
+        opened += 1
+        where = em.let(f"add i64 {where}, {em.let(f'mul i64 {j_index}, {stride}')}")
+        source = em.let(f"add i64 {source}, {em.let(f'mul i64 {j_index}, {inner}')}")
+    value = load_vector(k, dtype, k.pointer(updates), source, 1, 1, 1)
+    old = load_vector(k, dtype, target, where, 1, 1, 1)
+    store_vector(k, dtype, reduce_step(em, "sum", dtype, 1, old, value), target, where, 1, 1, 1)
+    for _ in range(opened + 1):
+        k.close_loop()
+
+
+def _dot(k: KernelEmitter, op: Op) -> None:
+    """A canonical product (see ``lower``) by BLAS, one call per batch entry.
+
+    Row-major C = A·B is column-major Cᵀ = Bᵀ·Aᵀ, so the operands change places.
+    """
+    x, y = op.operands
+    result, em = op.results[0], k.em
+    (xk,), (yk,) = op.attrs["contract"]
+    batch, m, n = result.type.shape
+    depth = x.type.shape[xk]
+    dtype = result.type.dtype
+    s, mt = "d" if dtype.bits == 64 else "s", memory_type(dtype)
+    pointers = [k.pointer(y), k.pointer(x), k.pointer(result)]
+    if batch > 1:
+        i = k.open_loop(batch)
+        sizes = (n * depth, m * depth, m * n)
+        pointers = [
+            em.let(f"getelementptr {mt}, ptr {p}, i64 {em.let(f'mul i64 {i}, {z}')}")
+            for p, z in zip(pointers, sizes)
+        ]
+    py, px, pc = pointers
+    one, zero = k.blas_real(1.0, dtype), k.blas_real(0.0, dtype)
+    # as column-major matrices: y is (n × depth) if its k axis stands first, else transposed
+    trans_y, ld_y = ("N", n) if yk == 1 else ("T", depth)
+    trans_x, ld_x = ("N", depth) if xk == 2 else ("T", m)
+    i_one = k.blas_int(1)
+    if n == 1 or m == 1:
+        vector, matrix = (py, px) if n == 1 else (px, py)
+        size = m if n == 1 else n
+        # row-major (size × depth) is column-major (depth × size): transpose to apply it
+        k_last = xk == 2 if n == 1 else yk == 2
+        rows, cols = (depth, size) if k_last else (size, depth)
+        k.call_blas(
+            f"{s}gemv",
+            [
+                k.blas_char("T" if k_last else "N"), k.blas_int(rows), k.blas_int(cols), one,
+                matrix, k.blas_int(rows), vector, i_one, zero, pc, i_one,
+            ],
+        )  # fmt: skip
+    else:
+        k.call_blas(
+            f"{s}gemm",
+            [
+                k.blas_char(trans_y), k.blas_char(trans_x), k.blas_int(n), k.blas_int(m),
+                k.blas_int(depth), one, py, k.blas_int(ld_y), px, k.blas_int(ld_x), zero, pc,
+                k.blas_int(n),
+            ],
+        )  # fmt: skip
+    if batch > 1:
+        k.close_loop()
+
+
+_EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
+    "argmax": _arg_extremum,
+    "argmin": _arg_extremum,
+    "cumsum": _cumsum,
+    "dot": _dot,
+    "scatter_add": _scatter_add,
+}

@@ -1,0 +1,512 @@
+"""From an array-level function to a *program*: an ordered list of steps.
+
+Every value gets a place:
+
+``reg``     small (at most ``SMALL`` elements): one SSA register per element, computed by
+            straight-line code in the slot between two steps;
+``mem``     parameters, and what is stored: results, operands of library calls, what would
+            cost too much to compute again;
+``inline``  everything else: computed in registers inside the nests that use it.
+
+Steps are loop nests, library calls and other array code, in order.  Slot ``k`` is the
+straight-line code that stands before step ``k``.  A nest is joined by every stored value
+and reduction with the same iteration space whose operands are there in time, so a primal
+chain, its reductions and its adjoint make one pass over memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tapec.codegen.body import (
+    IndexMap,
+    Node,
+    NotSegmentable,
+    build,
+    identity_map,
+    map_axes,
+    operand_maps,
+    piece_ranges,
+    segments,
+    strides_of,
+    unit_reshape,
+)
+from tapec.ir.core import Dense, Function, Op, Type, Value
+from tapec.ir.opdef import OPS
+
+__all__ = ["SMALL", "Nest", "Opaque", "Program", "Store", "plan"]
+
+#: Values of at most this many elements live in registers.
+SMALL = 16
+#: Recomputing more than this (in multiplications per element) twice costs more than a
+#: store and a load.
+RECOMPUTE_LIMIT = 12
+#: More parts than this and a ``place`` is stored instead of cutting the loops.
+MAX_SEGMENTS = 9
+
+INDEX_OPS = frozenset({"broadcast", "transpose", "slice", "reshape", "place", "gather"})
+SOURCES = frozenset({"constant", "iota"})
+REDUCTIONS = frozenset(
+    {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all"}
+)
+
+
+class Store:
+    """Write ``value`` at each iteration to ``target``; ``accumulate`` adds to what is there.
+
+    ``offset`` and ``strides`` (elements per nest axis) address the target.
+    """
+
+    __slots__ = ("accumulate", "offset", "strides", "target", "value")
+
+    def __init__(
+        self,
+        value: Value,
+        target: Value,
+        offset: int,
+        strides: Sequence[int],
+        accumulate: bool = False,
+    ) -> None:
+        self.value = value
+        self.target = target
+        self.offset = offset
+        self.strides = tuple(strides)
+        self.accumulate = accumulate
+
+
+class Nest:
+    """One loop nest: iterate over ``space``, store and reduce."""
+
+    __slots__ = ("parts", "produces", "reduces", "space", "stores")
+
+    def __init__(self, space: tuple[int, ...]) -> None:
+        self.space = space
+        self.stores: list[Store] = []
+        self.reduces: list[Op] = []
+        #: stored values that later roots of this nest may read from registers
+        self.produces: set[Value] = set()
+        #: (segment, nodes, roots), filled by ``plan``
+        self.parts: list[tuple[tuple[tuple[int, int], ...], list[Node], list[Node]]] = []
+
+    def wanted(self) -> list[tuple[Value, IndexMap]]:
+        m = identity_map(self.space)
+        return [(s.value, m) for s in self.stores] + [(r.operands[0], m) for r in self.reduces]
+
+
+class Opaque:
+    """A step that is one operation on stored arrays; ``nests`` are loops that belong to it."""
+
+    __slots__ = ("nests", "op")
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.nests: list[Nest] = []
+
+
+Step = Nest | Opaque
+
+
+class Program:
+    """See the module docstring."""
+
+    def __init__(self, fn: Function) -> None:
+        self.fn = fn
+        self.params = {p: k for k, p in enumerate(fn.params)}
+        #: value → 'reg' | 'mem' | 'inline' (parameters are 'mem')
+        self.kind: dict[Value, str] = dict.fromkeys(fn.params, "mem")
+        #: reshape result → the value whose memory it shares
+        self.alias: dict[Value, Value] = {}
+        #: register values that are stored to memory as well
+        self.spilled: set[Value] = set()
+        #: ``place`` results that are written piece by piece
+        self.stored_places: set[Value] = set()
+        self.steps: list[Step] = []
+        self.slots: list[list[Op]] = [[]]
+        #: value → slot from which it is there
+        self.avail: dict[Value, int] = dict.fromkeys(fn.params, 0)
+
+    def root(self, v: Value) -> Value:
+        while v in self.alias:
+            v = self.alias[v]
+        return v
+
+    # -- what a nest body sees --------------------------------------------------------
+
+    def is_leaf(self, nest: Nest, v: Value, m: IndexMap) -> bool:
+        if self.kind[v] == "inline":
+            return v.op is not None and v.op.name in SOURCES
+        return v not in nest.produces
+
+    def leaf(self, nest: Nest, v: Value, m: IndexMap) -> Node | None:
+        """The leaf node for an element of ``v``, or None if the body computes it."""
+        if not self.is_leaf(nest, v, m):
+            return None
+        op = v.op
+        if op is not None and op.name == "constant" and not isinstance(op.attrs["value"], Dense):
+            node = Node("const", v, ())
+            node.text = op.attrs["value"]
+            return node
+        if op is not None and op.name == "iota" and self.kind[v] == "inline":
+            t = m[op.attrs["axis"]]
+            return Node("iota", v, (t,), (), op, map_axes((t,)))
+        if self.kind[v] == "reg" and not map_axes(m):
+            offset = sum(t[2] * s for t, s in zip(m, strides_of(v.type.shape)))
+            node = Node("reg", v, m)
+            node.text = offset
+            return node
+        if self.kind[v] == "reg":
+            self.spilled.add(v)  # an element chosen by a loop index must be in memory
+        return Node("load", v, m, (), None, map_axes(m))
+
+
+def small(t: Type) -> bool:
+    return t.size <= SMALL
+
+
+def _reg_op(op: Op, kind: dict[Value, str]) -> bool:
+    """Whether an op is straight-line code on register elements."""
+    name = op.name
+    if name == "guard":
+        return True
+    if any(not small(r.type) for r in op.results):
+        return False
+    if name in ("slice", "constant", "iota"):
+        return not (name == "constant" and isinstance(op.attrs["value"], Dense))
+    if name == "gather":
+        return all(small(v.type) for v in op.operands[1:])
+    if name == "scatter_add":
+        return False
+    if name == "dot":
+        x, y = (v.type.size for v in op.operands)
+        return x <= SMALL and y <= SMALL
+    return all([small(v.type) for v in op.operands])
+
+
+def plan(fn: Function) -> Program:
+    """Decide places and steps; restart with more stored values while that pays."""
+    force: set[Value] = set()
+    stored_places: set[Value] = set()
+    while True:
+        program = Program(fn)
+        try:
+            _classify(program, force, stored_places)
+            _schedule(program)
+            again = _build_bodies(program, force, stored_places)
+        except NotSegmentable as e:
+            stored_places.add(e.value)
+            continue
+        if not again:
+            return program
+
+
+# -- places -----------------------------------------------------------------------------
+
+
+def _classify(program: Program, force: set[Value], stored_places: set[Value]) -> None:
+    fn, kind = program.fn, program.kind
+    for op in fn.ops:
+        name = op.name
+        if _reg_op(op, kind):
+            for r in op.results:
+                kind[r] = "reg"
+            continue
+        if name in REDUCTIONS:
+            kind[op.results[0]] = "reg" if op.results[0].type.size == 1 else "mem"
+            continue
+        r = op.results[0]
+        if name == "reshape" and unit_reshape(op.operands[0].type.shape, r.type.shape) is None:
+            kind[r] = "mem"
+            program.alias[r] = op.operands[0]
+        elif name == "place" and (r in stored_places or len(op.operands) > MAX_SEGMENTS - 1):
+            kind[r] = "mem"
+            program.stored_places.add(r)
+        elif name == "constant" and isinstance(op.attrs["value"], Dense):
+            kind[r] = "mem"
+        elif name in INDEX_OPS or name in SOURCES or OPS[name].elementwise:
+            kind[r] = "inline"
+        else:
+            for r in op.results:
+                kind[r] = "mem"
+    needed: set[Value] = set(fn.results)
+    for op in fn.ops:
+        name = op.name
+        if name in ("slice", "gather") and kind[op.results[0]] == "reg":
+            if kind[op.operands[0]] != "reg" or name == "gather":
+                needed.add(op.operands[0])
+        elif name == "gather":
+            needed.add(op.operands[0])
+        elif name == "broadcast" and kind[op.results[0]] == "inline":
+            x = op.operands[0]
+            if kind[x] == "inline" and x.type.size > 1 and not _free(x, kind):
+                needed.add(x)
+        elif name == "place" or name in REDUCTIONS:
+            pass
+        elif kind[op.results[0]] == "mem" if op.results else False:
+            needed.update(op.operands)
+    needed |= force
+    for v in needed:
+        if v in program.params or kind[v] == "mem":
+            continue
+        if kind[v] == "inline":
+            kind[v] = "mem"
+        elif v.type.size and v not in fn.results:
+            program.spilled.add(v)
+    for v in fn.results:
+        root = program.root(v)
+        if kind[root] == "reg":
+            program.spilled.add(root)
+    for v in [program.root(a) for a in program.alias]:
+        if kind[v] == "inline":
+            kind[v] = "mem"
+        elif kind[v] == "reg":
+            program.spilled.add(v)
+
+
+def _free(v: Value, kind: dict[Value, str]) -> bool:
+    """Whether an inline value costs nothing to compute (a view, or a constant)."""
+    while True:
+        op = v.op
+        if op is None or kind[v] != "inline":
+            return True
+        if op.name in SOURCES:
+            return True
+        if op.name not in INDEX_OPS or op.name in ("place", "gather"):
+            return False
+        v = op.operands[0]
+
+
+# -- order ------------------------------------------------------------------------------
+
+
+def _leaves(
+    program: Program, v: Value, m: IndexMap, computed: Value | None = None
+) -> Iterator[tuple[Value, IndexMap]]:
+    """The stored and register values, with their maps, that an element of ``v`` is made of;
+    ``computed`` is the stored value that is being computed itself."""
+    kind = program.kind
+    seen: set[tuple[Value, IndexMap]] = set()
+    stack = [(v, m)]
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        v, m = key
+        op = v.op
+        if op is None or (kind[v] != "inline" and v is not computed):
+            yield key
+            continue
+        if op.name in SOURCES:
+            continue
+        if op.name == "place":
+            for k, piece in enumerate(op.operands):
+                found = piece_ranges(op, k, m)
+                if found is not None:
+                    stack.append((piece, found[0]))
+        elif op.name == "gather":
+            stack.append((op.operands[0], ((-2, 0, 0),)))
+            n = op.operands[1].type.ndim
+            stack.extend((i, m[:n]) for i in op.operands[1:])
+        else:
+            stack.extend(operand_maps(op, m))
+
+
+def _computed_in_nest(program: Program, v: Value) -> bool:
+    """Whether a value is elementwise code that a nest can compute (and store)."""
+    op = v.op
+    if op is None or v in program.alias or program.kind[v] == "reg":
+        return False
+    name = op.name
+    if name == "place":
+        return v not in program.stored_places
+    if name == "constant" and isinstance(op.attrs["value"], Dense):
+        return False
+    return name in INDEX_OPS or name in SOURCES or OPS[name].elementwise
+
+
+def _schedule(program: Program) -> None:
+    fn, kind, avail = program.fn, program.kind, program.avail
+    produced: dict[Value, int] = {}  # value stored by a nest → step
+    slots, steps = program.slots, program.steps
+
+    def ready(v: Value, space: tuple[int, ...], m: IndexMap, identity: IndexMap) -> int:
+        """The first step that may read ``v``."""
+        at = produced.get(v)
+        if at is not None:
+            step = steps[at]
+            same = isinstance(step, Nest) and step.space == space and m == identity
+            return at if same else at + 1
+        return avail[program.root(v)]
+
+    def nest_for(space: tuple[int, ...], first: int) -> int:
+        for k in range(first, len(steps)):
+            step = steps[k]
+            if isinstance(step, Nest) and step.space == space:
+                return k
+        steps.append(Nest(space))
+        slots.append([])
+        return len(steps) - 1
+
+    def join(root: Value, computed: Value | None) -> int:
+        space = root.type.shape
+        identity = identity_map(space)
+        first = 0
+        for v, m in _leaves(program, root, identity, computed):
+            first = max(first, ready(v, space, m, identity))
+        return nest_for(space, first)
+
+    for op in fn.ops:
+        if op.name == "guard":
+            at = avail[op.operands[0]]
+            slots[at].append(op)
+            continue
+        r = op.results[0]
+        k = kind[r]
+        if k == "inline":
+            continue
+        if op.name in REDUCTIONS and not (k == "reg" and small(op.operands[0].type)):
+            at = join(op.operands[0], None)
+            nest = steps[at]
+            assert isinstance(nest, Nest)
+            nest.reduces.append(op)
+            avail[r] = at + 1
+            continue
+        if k == "reg":
+            at = 0
+            for v in op.operands:
+                t = avail.get(program.root(v))
+                if t is None:
+                    raise AssertionError(f"operand of {op} is not available")
+                if t > at:
+                    at = t
+            slots[at].append(op)
+            for r in op.results:
+                avail[r] = at
+            continue
+        if r in program.alias:
+            avail[r] = avail[program.root(r)]
+            root = program.root(r)
+            if root in produced:
+                produced[r] = produced[root]
+            continue
+        if _computed_in_nest(program, r):
+            at = join(r, r)
+            nest = steps[at]
+            assert isinstance(nest, Nest)
+            nest.stores.append(Store(r, r, 0, strides_of(r.type.shape)))
+            nest.produces.add(r)
+            avail[r] = at + 1
+            produced[r] = at
+            continue
+        if op.name == "constant":
+            avail[r] = 0
+            continue
+        opaque = Opaque(op)
+        if op.name == "place":
+            opaque.nests = _piece_nests(program, op)
+        steps.append(opaque)
+        slots.append([])
+        for r in op.results:
+            avail[r] = len(steps)
+
+
+def _piece_nests(program: Program, op: Op) -> list[Nest]:
+    """Loops that write the pieces of a stored ``place`` (register pieces are stored singly)."""
+    target = op.results[0]
+    strides = strides_of(target.type.shape)
+    nests = []
+    for piece, (start, step) in zip(op.operands, op.attrs["at"]):
+        if program.kind[piece] == "reg" or piece.type.size == 0:
+            continue
+        nest = Nest(piece.type.shape)
+        offset = sum(a * s for a, s in zip(start, strides))
+        nest.stores.append(
+            Store(piece, target, offset, [a * s for a, s in zip(step, strides)], True)
+        )
+        nests.append(nest)
+    return nests
+
+
+# -- bodies -----------------------------------------------------------------------------
+
+
+def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]) -> bool:
+    """Build all bodies; True if something more should be stored and planning repeated."""
+    count: dict[Value, int] = {}
+    for nest in all_nests(program):
+        parts = segments(program, nest)
+        if len(parts) > MAX_SEGMENTS:
+            place = _some_place(program, nest)
+            if place is not None:
+                stored_places.add(place)
+                return True
+        best: dict[Value, int] = {}
+        for part in parts:
+            if any(lo == hi for lo, hi in part):
+                continue
+            nodes, roots = build(program, nest, part)
+            nest.parts.append((part, nodes, roots))
+            here: dict[Value, int] = {}
+            for node in nodes:
+                if node.kind in ("op", "gather"):
+                    here[node.value] = here.get(node.value, 0) + 1
+            for v, n in here.items():
+                if n > best.get(v, 0):
+                    best[v] = n
+        for v, n in best.items():
+            count[v] = count.get(v, 0) + n
+    repeated = {v for v, n in count.items() if n > 1 and program.kind[v] == "inline"}
+    if not repeated:
+        return False
+    heavy = {v for v in repeated if _cost(program, v) > RECOMPUTE_LIMIT}
+    for op in program.fn.ops:  # keep the last of a chain only: storing it frees the others
+        if op.results and op.results[0] in heavy:
+            heavy.difference_update(op.operands)
+    if heavy:
+        force |= heavy
+        return True
+    return False
+
+
+def _cost(program: Program, v: Value) -> float:
+    """Multiplications per element to compute an inline value from what is stored."""
+    total, seen, stack = 0.0, {v}, [v]
+    while stack and total <= RECOMPUTE_LIMIT:
+        op = stack.pop().op
+        if op is None:
+            continue
+        if op.name not in INDEX_OPS and op.name not in SOURCES:
+            total += OPS[op.name].cost
+        for x in op.operands:
+            if x not in seen and program.kind[x] == "inline":
+                seen.add(x)
+                stack.append(x)
+    return total
+
+
+def _some_place(program: Program, nest: Nest) -> Value | None:
+    """A ``place`` inlined in the nest, the one with most pieces."""
+    found: Value | None = None
+    seen: set[Value] = set()
+    stack = [v for v, _ in nest.wanted()]
+    while stack:
+        v = stack.pop()
+        if v in seen or v.op is None:
+            continue
+        seen.add(v)
+        if program.kind[v] != "inline" and v not in nest.produces:
+            continue
+        if v.op.name == "place" and (
+            found is None or len(v.op.operands) > len(found.op.operands)  # type: ignore[union-attr]
+        ):
+            found = v
+        stack.extend(v.op.operands)
+    return found
+
+
+def all_nests(program: Program) -> Iterator[Nest]:
+    for step in program.steps:
+        if isinstance(step, Nest):
+            yield step
+        else:
+            yield from step.nests
