@@ -13,7 +13,7 @@ from typing import Any
 
 from tapec.ir.core import Attrs, Type
 
-__all__ = ["attr", "axis_of", "axis_tuple", "count", "int_tuple", "kind_of", "kind_one_of"]
+__all__ = ["attr", "axis_of", "axis_tuple", "count", "int_tuple", "kind_one_of"]
 
 _KINDS = {"b": "bool", "i": "integer", "f": "real", "c": "complex"}
 
@@ -68,9 +68,4 @@ def kind_one_of(name: str, type: Type, kinds: str) -> None:
     """The dtype is of one of the kinds (letters of ``DType.kind``)."""
     if type.dtype.kind not in kinds:
         wanted = " or ".join(_KINDS[k] for k in kinds)
-        raise TypeError(f"{name}: needs a {wanted} operand, got {type}")
-
-
-def kind_of(type: Type) -> str:
-    """The kind of the dtype in words."""
-    return _KINDS[type.dtype.kind]
+        raise TypeError(f"{name}: needs an operand of kind {wanted}, got {type}")

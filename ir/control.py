@@ -1,9 +1,9 @@
-"""Op entries: ``guard`` and ``call``; and ``inline_calls``.
+"""Op entries: ``guard`` and ``call``.
 
 ``guard(cond; expected)`` has no result: the kernel fails unless the condition has the
 expected value, before any result is visible.  ``call(args; name)`` has one region, the body
 of the callee, which sees only its own parameters.  Transforms need no rule for ``call``:
-they work on what ``inline_calls`` returns.
+they inline it first.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tapec.ir.builder import Builder
 from tapec.ir.checks import attr, count, kind_one_of
-from tapec.ir.core import BOOL, Attrs, Block, Function, Op, Type, Value
+from tapec.ir.core import BOOL, Attrs, Block, Type
 from tapec.ir.opdef import Samples, define
 
-__all__ = ["ISOLATED", "inline_calls"]
+__all__ = ["ISOLATED"]
 
 #: ops whose regions see their own parameters only, not the values around them
 ISOLATED = frozenset(("call",))
@@ -81,30 +80,3 @@ define(
     numpy=_call_numpy,
     doc="The results of the region (a function's body) for the operands as its parameters.",
 )
-
-
-def inline_calls(fn: Function) -> Function:
-    """``fn`` with the bodies of its calls, and of theirs, in their places."""
-    if not any(op.name == "call" for op in fn.ops):
-        return fn
-    b = Builder()
-    env: dict[Value, Value] = {p: p for p in fn.params}
-    _inline_block(b, fn.block, env)
-    return Function(fn.name, fn.params, b.ops, [env[v] for v in fn.results])
-
-
-def _inline_block(b: Builder, block: Block, env: dict[Value, Value]) -> None:
-    for op in block.ops:
-        operands = tuple([env[v] for v in op.operands])
-        if op.name == "call":
-            body = op.regions[0]
-            inner = dict(zip(body.params, operands, strict=True))
-            _inline_block(b, body, inner)
-            env.update(zip(op.results, [inner[v] for v in body.results], strict=True))
-        else:
-            _keep(b, op, operands, env)
-
-
-def _keep(b: Builder, op: Op, operands: tuple[Value, ...], env: dict[Value, Value]) -> None:
-    new = b.append(op, operands)
-    env.update(zip(op.results, new.results, strict=True))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapec.ir.adjoint import AdjointBuilder
 from tapec.ir.checks import attr, axis_of, axis_tuple, count, int_tuple, kind_one_of
 from tapec.ir.core import I64, Attrs, Op, Type, Value
 from tapec.ir.opdef import Samples, define
@@ -174,13 +175,16 @@ def _prod_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
             row = _join(b, [b.mul(first, second), last])
         else:
             break
+    # Below a select, a zero cotangent must win over an infinite factor.
+    masked = isinstance(b, AdjointBuilder) and b.is_masked(ct)
+    times = b.strong_mul if masked else b.mul
     ct = b.reshape(ct, [*ct.type.shape, 1])
     for first, second in reversed(levels):
         h = first.type.shape[-1]
         odd = ct.type.shape[-1] > h
         ct_pair = _part(b, ct, 0, h)
         ct_last = _part(b, ct, h, 1) if odd else None
-        ct = _join(b, [b.mul(ct_pair, second), b.mul(ct_pair, first), ct_last])
+        ct = _join(b, [times(ct_pair, second), times(ct_pair, first), ct_last])
     return (_from_rows(b, op, ct),)
 
 
