@@ -1,3 +1,81 @@
-"""tapec: a tape-based symbolic autograd compiler for NumPy code."""
+"""tapec: a tape-based symbolic autograd compiler for NumPy code.
+
+A function written in plain NumPy becomes one native function that computes its value and its
+gradient:
+
+>>> import numpy as np, tapec
+>>> @tapec.value_and_grad
+... def loss(w, x, y):
+...     return np.mean((x @ w - y) ** 2)
+>>> value, gradient = loss(np.zeros(2), np.eye(2), np.ones(2))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapec import numpy
+    from tapec.api import grad, hessian, hvp, jacobian, jit, jvp, value_and_grad, vjp
+    from tapec.errors import (
+        ConversionError,
+        InternalError,
+        LeakedTracerError,
+        TapecError,
+        TapecIndexError,
+        TapecTypeError,
+        TapecValueError,
+        UnsupportedError,
+        VariantLimitError,
+    )
+    from tapec.testing import check_grads
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ConversionError",
+    "InternalError",
+    "LeakedTracerError",
+    "TapecError",
+    "TapecIndexError",
+    "TapecTypeError",
+    "TapecValueError",
+    "UnsupportedError",
+    "VariantLimitError",
+    "check_grads",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jit",
+    "jvp",
+    "numpy",
+    "value_and_grad",
+    "vjp",
+]
+
+_FROM = {
+    **dict.fromkeys(
+        ("grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"), "tapec.api"
+    ),
+    "check_grads": "tapec.testing",
+    **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported at their first use: ``import tapec`` stays light."""
+    module = _FROM.get(name)
+    if module is not None:
+        value = getattr(import_module(module), name)
+    elif name == "numpy":
+        value = import_module("tapec.numpy")
+    else:
+        raise AttributeError(f"module 'tapec' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

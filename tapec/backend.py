@@ -1,41 +1,372 @@
-"""Running an IR function: ``compile(fn)`` → a callable from arrays to arrays.
+"""Running a ``Program``: ``compile_program`` → a ``Compiled`` that turns a call into a result.
 
-Arrays are C-contiguous, aligned and of the parameter types.  ``GuardFailed`` means that the
-recorded path does not hold for these arguments; nothing was computed then.
+Two ways, one interface.  ``NativeProgram`` compiles the IR function together with a native
+entry; ``InterpretedProgram`` (``TAPEC_BACKEND=interpret``) evaluates the same IR with NumPy:
+slow, and the first thing to try when a result looks wrong.
 
-``TAPEC_BACKEND=interpret`` runs the reference interpreter instead of native code: slow, and
-the first thing to try when a result looks wrong.
+Kernel inputs are C-contiguous, aligned, native arrays of exactly the parameter types.
+``GuardFailed`` means that the recorded path does not hold for these arguments; nothing was
+computed then.  Captured arrays are passed by reference where their memory can be used as it
+is, and are converted anew at every call where it cannot, so that later writes are seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapec import options
-from tapec.ir.core import Function
+from tapec.errors import InternalError
+from tapec.ir.core import Function, Type
+from tapec.ir.interp import GuardFailed, interpret
+from tapec.signature import Flat, Spec, native_array
+from tapec.trace import Constant, Traced
+from tapec.transforms import Program, Result
 
-__all__ = ["Kernel", "compile", "interpreted"]
+if TYPE_CHECKING:
+    from tapec.codegen.abi import Arg, Structure, Variant
+
+__all__ = ["Compiled", "InterpretedProgram", "NativeProgram", "compile_program", "seed_array"]
 
 Array = np.ndarray[Any, Any]
-Kernel = Callable[[Sequence[Array]], list[Array]]
+
+#: Kernels that take longer than this (estimated) let other threads run.
+RELEASE_GIL_NS = 20_000.0
+#: Programs with more operations than this start at a low optimisation level.
+_BIG = 2000
 
 
-def interpreted(fn: Function) -> Kernel:
-    """``fn`` through the reference interpreter."""
-    from tapec.ir.interp import interpret
-
-    def run(arrays: Sequence[Array]) -> list[Array]:
-        with np.errstate(all="ignore"):
-            return [np.asarray(a) for a in interpret(fn, arrays)]
-
-    return run
-
-
-def compile(fn: Function) -> Kernel:
-    """``fn`` as machine code, or interpreted if the options say so."""
+def compile_program(program: Program, traced: Traced) -> Compiled:
+    """Compile, as the options say."""
     if options.backend() == "interpret":
-        return interpreted(fn)
-    return interpreted(fn)
+        return InterpretedProgram(program, traced)
+    return NativeProgram(program, traced)
+
+
+def seed_array(seed: Any, type: Type, k: int) -> Array:
+    """Tangent or cotangent number ``k`` as a native array of exactly ``type``."""
+    from tapec.errors import TapecTypeError, TapecValueError
+
+    array = np.asarray(seed)
+    if array.dtype.kind not in "bifuc":
+        raise TapecTypeError(f"tangent or cotangent {k} is a {seed.__class__.__qualname__}")
+    if array.dtype.kind == "c" and type.dtype.kind == "f":
+        raise TapecTypeError(f"tangent or cotangent {k} is complex, but the value is real")
+    if array.shape != type.shape:
+        raise TapecValueError(
+            f"tangent or cotangent {k} has shape {array.shape}, expected {type.shape}"
+        )
+    return native_array(array, Spec("array", type))
+
+
+def _usable(array: Array, type: Type) -> bool:
+    """Whether a kernel can read the array's memory as it is."""
+    flags = array.flags
+    return (
+        flags.c_contiguous
+        and flags.aligned
+        and array.dtype == type.dtype.np
+        and array.dtype.isnative
+    )
+
+
+def _boxed(value: Array, box: str) -> Any:
+    if box == "array":
+        return value
+    if box == "scalar":
+        return value[()]
+    return value.item()
+
+
+class Compiled:
+    """A program and the arrays it captured."""
+
+    #: Whether the native entry takes the user's arguments and returns the user's structure.
+    direct: bool = False
+
+    def __init__(self, program: Program, traced: Traced) -> None:
+        self.program = program
+        self.captures: list[Array] = list(traced.captures)
+        self.leaves = len(traced.flat.traced)
+        params = program.fn.params
+        self.capture_types = [
+            p.type for p in params[self.leaves : self.leaves + len(self.captures)]
+        ]
+        self.boxes = ["array"] * len(program.fn.results)
+        if program.sweep is None:
+            for leaf in program.leaves:
+                if isinstance(leaf, Result):
+                    self.boxes[leaf.index] = leaf.box
+
+    def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
+        """The user's result for one call; raises ``GuardFailed``."""
+        raise NotImplementedError
+
+    def run_reference(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
+        """The same by the reference interpreter."""
+        return InterpretedProgram.run(self, flat, seeds)  # type: ignore[arg-type]
+
+    def _seed_arrays(self, seeds: Sequence[Any] | None) -> list[Array]:
+        return [
+            seed_array(seed, type, k)
+            for k, (seed, type) in enumerate(zip(seeds or (), self.program.seeds, strict=True))
+        ]
+
+    def _sweep(self, product: Any) -> Any:
+        """Assemble a Jacobian from ``product(seed arrays) -> arrays``, one seed at a time."""
+        sweep = self.program.sweep
+        assert sweep is not None
+        seeds = [np.zeros(t.shape, t.dtype.np) for t in sweep.seeds]
+        results = [r.type for r in self.program.fn.results]
+        n = len(seeds) if sweep.forward else len(results)
+        blocks: list[Any] = [None] * (len(seeds) * len(results))
+        for s, seed in enumerate(seeds):
+            grid: list[Array] = []
+            for r, t in enumerate(results):
+                shape = (*t.shape, seed.size) if sweep.forward else (seed.size, *t.shape)
+                block = np.empty(shape, t.dtype.np)
+                grid.append(block)
+                full = t.shape + seed.shape if sweep.forward else seed.shape + t.shape
+                blocks[r * n + s if sweep.forward else s * n + r] = block.reshape(full)
+            flat = seed.reshape(-1)
+            for k in range(flat.size):
+                flat[k] = 1
+                for block, column in zip(grid, product(seeds)):
+                    if sweep.forward:
+                        block[..., k] = column
+                    else:
+                        block[k] = column
+                flat[k] = 0
+        boxed = list(blocks)
+        for leaf in self.program.leaves:
+            if isinstance(leaf, Result):
+                boxed[leaf.index] = _boxed(blocks[leaf.index], leaf.box)
+        return self.program.rebuild(boxed)
+
+
+class InterpretedProgram(Compiled):
+    """Evaluates the IR with NumPy."""
+
+    def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
+        inputs = flat.arrays() + [
+            native_array(c, Spec("array", t)) for c, t in zip(self.captures, self.capture_types)
+        ]
+        program = self.program
+        if program.sweep is not None:
+            return self._sweep(lambda seeds: interpret(program.fn, [*inputs, *seeds]))
+        inputs += self._seed_arrays(seeds)
+        values = interpret(program.fn, inputs)
+        # The interpreter may return an argument or a view of one; results are the caller's own.
+        return program.rebuild([_boxed(np.array(v), b) for v, b in zip(values, self.boxes)])
+
+
+class NativeProgram(Compiled):
+    """Machine code behind a native entry.
+
+    The entry's arguments are the user's own if they are positional leaves (``direct``), else
+    the traced leaves; then seeds, then captures that have to be converted at each call.  It
+    returns the user's structure if that is made of tuples and lists (and the call is direct),
+    else a flat tuple of boxed results.
+    """
+
+    def __init__(self, program: Program, traced: Traced) -> None:
+        super().__init__(program, traced)
+        fn = program.fn
+        params = list(fn.params)
+        n = self.leaves
+        leaves, captured = params[:n], params[n : n + len(self.captures)]
+        seeds = params[n + len(self.captures) :]
+        fixed = [_usable(a, t) for a, t in zip(self.captures, self.capture_types)]
+        self.stable = [a for a, ok in zip(self.captures, fixed) if ok]
+        self.copied = [
+            (a, Spec("array", t))
+            for a, t, ok in zip(self.captures, self.capture_types, fixed)
+            if not ok
+        ]
+        structure = None if self.copied or program.sweep else _structure(program)
+        args, order = _direct_arguments(traced.flat, program, leaves, seeds)
+        self.direct = structure is not None and args is not None
+        if args is None or not self.direct:
+            args, order = _leaf_arguments(traced.flat, leaves, seeds)
+        args = [*args, *(_array_arg(spec.type) for _, spec in self.copied)]
+        order = [
+            *order,
+            *(p for p, ok in zip(captured, fixed) if not ok),
+            *(p for p, ok in zip(captured, fixed) if ok),
+        ]
+        if self.direct:
+            assert structure is not None
+            shape: Structure = structure[0]
+        else:
+            shape = tuple(range(len(fn.results)))
+        self.guarded = any(op.name == "guard" for op in fn.ops)
+        self.args = args
+        native_fn = Function(fn.name, order, fn.ops, fn.results)
+        self.variant = _build(native_fn, args, self.boxes, shape, self.stable)
+
+    def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
+        program = self.program
+        if program.sweep is not None:
+            inputs = self._leaf_inputs(flat)
+            extra = [native_array(a, spec) for a, spec in self.copied]
+            return self._sweep(lambda seeds: self._native([*inputs, *seeds, *extra]))
+        if self.direct:
+            return self._native(self._direct_inputs(flat, seeds))
+        inputs = self._leaf_inputs(flat)
+        inputs += self._seed_arrays(seeds)
+        inputs += [native_array(a, spec) for a, spec in self.copied]
+        values = list(self._native(inputs))
+        for k, box in enumerate(self.boxes):
+            if box == "complex":
+                values[k] = values[k].item()
+        return program.rebuild(values)
+
+    def _native(self, inputs: Sequence[Any]) -> Any:
+        from tapec.codegen.abi import MISS
+
+        result = self.variant.call(*inputs)
+        if result is MISS:
+            if not self.guarded:
+                raise InternalError(
+                    f"the native entry of '{self.program.fn.name}' declined arguments of its own "
+                    "signature; TAPEC_BACKEND=interpret avoids it. Please report this"
+                )
+            raise GuardFailed(0)
+        return result
+
+    def _leaf_inputs(self, flat: Flat) -> list[Any]:
+        return [_native_leaf(x, k) for x, k in zip(flat.leaves, flat.keys) if type(k) is Spec]
+
+    def _direct_inputs(self, flat: Flat, seeds: Sequence[Any] | None) -> list[Any]:
+        seeded = self._seed_arrays(seeds)
+        leaves = iter(
+            [
+                _native_leaf(x, k) if type(k) is Spec else None
+                for x, k in zip(flat.leaves, flat.keys)
+            ]
+        )
+        if seeded:
+            # hvp: the vector stands after the argument that is differentiated
+            k = flat.layout.wrt[0]
+            values = list(leaves)
+            values[k + 1 : k + 1] = [
+                s.item() if a.kind == "float" else s
+                for s, a in zip(seeded, self.args[k + 1 : k + 1 + len(seeded)])
+            ]
+            leaves = iter(values)
+        # A static argument is recognised by identity, so the entry gets the object it knows.
+        return [
+            arg.value if arg.kind == "static" else value
+            for arg, value in zip(self.args, leaves, strict=True)
+        ]
+
+
+def _native_leaf(leaf: Any, spec: Spec) -> Any:
+    return float(leaf) if spec.kind == "float" else native_array(leaf, spec)
+
+
+def _array_arg(type: Type) -> Arg:
+    from tapec.codegen.abi import Arg
+
+    return Arg("array", type)
+
+
+def _arg(spec: Spec) -> Arg:
+    from tapec.codegen.abi import Arg
+
+    return Arg("float" if spec.kind == "float" else "array", spec.type)
+
+
+def _leaf_arguments(
+    flat: Flat, leaves: Sequence[Any], seeds: Sequence[Any]
+) -> tuple[list[Arg], list[Any]]:
+    """Entry arguments: the traced leaves, then the seeds as arrays; and the parameters."""
+    args = [_arg(k) for k in flat.keys if isinstance(k, Spec)]
+    args += [_array_arg(s.type) for s in seeds]
+    return args, [*leaves, *seeds]
+
+
+def _direct_arguments(
+    flat: Flat, program: Program, leaves: Sequence[Any], seeds: Sequence[Any]
+) -> tuple[list[Arg] | None, list[Any]]:
+    """Entry arguments that are the user's own; None if some are containers or keywords."""
+    from tapec.codegen.abi import Arg
+
+    layout = flat.layout
+    if layout.keywords.num_leaves or any(len(r) != 1 for r in layout.ranges):
+        return None, []
+    if not all(child.is_leaf() for child in layout.args):
+        return None, []
+    if any(isinstance(k, Spec) and k.kind not in ("float", "array") for k in flat.keys):
+        return None, []
+    if seeds and len(seeds) != 1:
+        return None, []
+    params = iter(leaves)
+    args: list[Arg] = []
+    order: list[Any] = []
+    for k, key in enumerate(flat.keys):
+        if isinstance(key, Spec):
+            args.append(_arg(key))
+            order.append(next(params))
+        else:
+            args.append(Arg("static", None, key.value))
+        if seeds and layout.wrt == (k,):
+            assert isinstance(key, Spec)
+            args.append(_arg(key))
+            order.append(seeds[0])
+    return args, order
+
+
+def _structure(program: Program) -> tuple[Any] | None:
+    """The result as nested tuples and lists of result indices (in a 1-tuple); None if it has
+    other containers or constants."""
+    if any(isinstance(x, Constant) or x.box == "complex" for x in program.leaves):
+        return None
+    tree = program.treedef.unflatten([_Index(x.index) for x in program.leaves])  # type: ignore[union-attr]
+
+    def convert(node: Any) -> Any:
+        if type(node) is _Index:
+            return node.index
+        if node is None:
+            return None
+        if type(node) in (tuple, list):
+            return type(node)([convert(child) for child in node])
+        raise LookupError
+
+    try:
+        return (convert(tree),)
+    except LookupError:
+        return None
+
+
+class _Index:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _build(
+    fn: Function, args: Sequence[Arg], boxes: Sequence[str], structure: Any, stable: Sequence[Array]
+) -> Variant:
+    from tapec import codegen
+    from tapec.codegen.abi import EntrySpec, build_variant
+    from tapec.codegen.abi import Result as Boxed
+
+    source = codegen.compile_kernel(fn, options.opt_level())
+    results = tuple(
+        Boxed("array" if box == "complex" else box, r.type)  # type: ignore[arg-type]
+        for box, r in zip(boxes, fn.results)
+    )
+    spec = EntrySpec(
+        tuple(args),
+        results,
+        structure,
+        len(stable),
+        source.workspace_bytes,
+        source.work_ns > RELEASE_GIL_NS,
+    )
+    opt = options.opt_level()
+    if opt is None:
+        opt = 2 if len(fn.ops) < _BIG else 0
+    return build_variant(source.text, spec, source.symbols, opt, stable)

@@ -9,7 +9,7 @@ identity only: their contents are inputs of the kernel.
 Nothing in the standard library or in installed packages is followed: those are taken as
 constant.
 
-Invariant: ``unchanged`` never runs user code beyond ``__dict__`` look-ups.
+Invariant: ``unchanged`` looks names up and compares; it runs no user code.
 
 >>> scale = 2.0
 >>> def f(x): return scale * x
@@ -65,8 +65,10 @@ def unchanged(reads: tuple[Read, ...]) -> bool:
             if len(owner) != len(value) or not all(map(_same, owner, value)):
                 return False
             continue
-        else:
+        elif kind is dict:
             now = owner.get(name, _MISSING)
+        else:
+            now = getattr(owner, name, _MISSING)
         if now is not value and not _same(now, value):
             return False
     return True
@@ -169,6 +171,10 @@ class _Walker:
         attributes = getattr(obj, "__dict__", None)
         if type(attributes) is dict:
             self._namespace(attributes)
+        for cls in type(obj).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for name in self.known.intersection((slots,) if isinstance(slots, str) else slots):
+                self._read(obj, name, getattr(obj, name, _MISSING))
         return [type(obj), *([type(obj).__call__] if callable(obj) else [])]
 
     def _namespace(self, namespace: dict[str, Any]) -> None:

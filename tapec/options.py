@@ -8,7 +8,7 @@ variable                  default    meaning
 ========================  =========  ==========================================================
 ``TAPEC_BACKEND``         native     ``interpret`` runs the NumPy reference interpreter instead
 ``TAPEC_OPT``             (by size)  LLVM optimisation level of kernels, 0 to 3
-``TAPEC_VERIFY``          0          1 verifies the IR after every pass
+``TAPEC_CHECK``           0          1 verifies the IR after every pass (on under pytest)
 ``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
 ========================  =========  ==========================================================
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["backend", "max_variants", "opt_level", "verify"]
+__all__ = ["backend", "max_variants", "opt_level"]
 
 
 def backend() -> str:
@@ -40,11 +40,6 @@ def opt_level() -> int | None:
     if value not in ("0", "1", "2", "3"):
         raise ValueError(f"TAPEC_OPT={value!r}: use 0, 1, 2 or 3")
     return int(value)
-
-
-def verify() -> bool:
-    """Whether every pass is followed by the verifier."""
-    return os.environ.get("TAPEC_VERIFY", "0").strip() not in ("", "0")
 
 
 def max_variants() -> int:

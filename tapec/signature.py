@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapec import trees
+from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.core import C128, F64, DType, Type, dtype_of
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ __all__ = ["Flat", "Layout", "Spec", "Static", "argument_names", "describe", "na
 
 
 class Spec(NamedTuple):
-    """A traced leaf.  ``kind``: ``float``, ``int`` (a Python int taken as float64),
-    ``complex``, ``scalar`` (NumPy scalar) or ``array``."""
+    """A traced leaf.  ``kind``: ``float`` (also a Python int that is differentiated),
+    ``complex``, ``int`` (only of tracers), ``scalar`` (NumPy scalar) or ``array``."""
 
     kind: str
     type: Type
@@ -49,11 +50,9 @@ class Static(NamedTuple):
 Key = Spec | Static
 
 FLOAT = Spec("float", Type(F64))
-INT = Spec("int", Type(F64))
 COMPLEX = Spec("complex", Type(C128))
 _arrays: dict[tuple[np.dtype[Any], tuple[int, ...]], Spec] = {}
 _scalars: dict[np.dtype[Any], Spec] = {}
-_tracer_type: type | None = None
 
 
 def _native_dtype(dtype: np.dtype[Any]) -> DType:
@@ -73,7 +72,7 @@ def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:
             raise _no_derivative(leaf, name())
         return spec
     if cls is int and differentiated:
-        return INT
+        return FLOAT
     if cls is complex:
         return COMPLEX
     if isinstance(leaf, np.generic):
@@ -82,7 +81,7 @@ def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:
             try:
                 spec = Spec("scalar", Type(_native_dtype(leaf.dtype)))
             except TypeError as error:
-                raise TypeError(f"{name()}: {error}") from None
+                raise TapecTypeError(f"{name()}: {error}") from None
             _scalars[leaf.dtype] = spec
         if differentiated and not spec.type.dtype.is_inexact:
             raise _no_derivative(leaf, name())
@@ -95,7 +94,7 @@ def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:
     try:
         hash(leaf)
     except TypeError:
-        raise TypeError(
+        raise TapecTypeError(
             f"{name()} is a {cls.__qualname__}, which is neither an array, a number, a "
             "registered container nor hashable; register it with "
             "optree.register_pytree_node(..., namespace='tapec') or pass its arrays"
@@ -112,7 +111,7 @@ def _describe_array(array: np.ndarray[Any, Any], name: Callable[[], str]) -> Spe
             hint = "; convert it with .astype(...)"
         elif array.dtype == object:
             hint = "; give the elements a common dtype with .astype(float)"
-        raise TypeError(f"{name()}: {error}{hint}") from None
+        raise TapecTypeError(f"{name()}: {error}{hint}") from None
     if len(_arrays) > 10_000:  # shapes that never come back must not pile up
         _arrays.clear()
     _arrays[array.dtype, array.shape] = spec
@@ -122,21 +121,21 @@ def _describe_array(array: np.ndarray[Any, Any], name: Callable[[], str]) -> Spe
 def _refuse_subclass(array: np.ndarray[Any, Any], name: Callable[[], str]) -> None:
     """Subclasses whose arithmetic differs from ndarray's would silently change meaning."""
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(
+        raise TapecTypeError(
             f"{name()} is a masked array; pass array.filled(...) and a mask, and use np.where"
         )
     if isinstance(array, np.matrix):
-        raise TypeError(f"{name()} is an np.matrix, whose * and ** differ; pass np.asarray(...)")
+        raise TapecTypeError(f"{name()} is an np.matrix, whose * and ** differ; pass np.asarray(...)")
 
 
-def _no_derivative(leaf: Any, name: str) -> TypeError:
+def _no_derivative(leaf: Any, name: str) -> TapecTypeError:
     if isinstance(leaf, (np.ndarray, np.generic)):
-        return TypeError(
+        return TapecTypeError(
             f"cannot differentiate with respect to {name}: its dtype is {leaf.dtype}; "
             "only real and complex floating-point arrays have a gradient: "
             "convert it with .astype(float), or leave it out of argnums"
         )
-    return TypeError(
+    return TapecTypeError(
         f"cannot differentiate with respect to {name}: it is a {type(leaf).__qualname__}; "
         "leave it out of argnums"
     )
@@ -174,7 +173,7 @@ class Layout:
         if argnums is not None:
             self.wrt = tuple(_position(k, len(ranges), what) for k in argnums)
             if len(set(self.wrt)) < len(self.wrt):
-                raise ValueError(f"{what}: argnums={tuple(argnums)} names an argument twice")
+                raise TapecValueError(f"{what}: argnums={tuple(argnums)} names an argument twice")
         mask = [False] * treedef.num_leaves
         for k in self.wrt:
             for i in ranges[k]:
@@ -191,7 +190,7 @@ class Layout:
 
 def _position(k: int, n: int, what: str) -> int:
     if not -n <= k < n:
-        raise TypeError(
+        raise TapecTypeError(
             f"{what}: argnums={k}, but it was called with {n} positional argument"
             f"{'' if n == 1 else 's'}; arguments that are differentiated are passed by position"
         )

@@ -11,14 +11,17 @@ Invariant: ``Traced.fn`` has one parameter per traced leaf, in order, then one p
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import inspect
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tapec import trees
+from tapec.errors import TapecTypeError
 from tapec.ir.core import Function, Type
 from tapec.signature import Flat, Spec, argument_names
 
@@ -55,7 +58,7 @@ class Traced(NamedTuple):
     """
 
     fn: Function
-    subject: Callable[..., Any]
+    subject: Any
     flat: Flat
     captures: list[Any]
     leaves: list[Output | Constant]
@@ -93,6 +96,7 @@ def trace(
     *,
     lift_constants: Callable[[PyTreeSpec], Sequence[bool]] | None = None,
     keep_text: bool = False,
+    color: bool = False,
 ) -> Traced:
     """Trace ``subject`` on the call ``flat``.
 
@@ -104,7 +108,7 @@ def trace(
     from tapec.tape import Tape
 
     hints = argument_names(parameter_names(subject), flat.layout)
-    with Tape(name) as tape:
+    with _native_code_declines(), Tape(name) as tape:
         leaves: list[Any] = []
         for leaf, key, hint in zip(flat.leaves, flat.keys, hints, strict=True):
             if type(key) is Spec:
@@ -128,10 +132,28 @@ def trace(
                 results.append(Output(len(values), value.type))
                 values.append(value)
         fn = lift(tape, values, name)
-    text = _format_tape(tape, values) if keep_text else None
+    text = tape.format(color) if keep_text else None
     captures = [c.obj for c in tape.captures]
     concrete = all(isinstance(c, np.ndarray) for c in captures)
     return Traced(fn, subject, flat, captures, results, treedef, text, concrete)
+
+
+_depth_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _native_code_declines() -> Iterator[None]:
+    """While a trace runs, calls of compiled functions reach the dispatcher, which knows
+    whether they are part of the trace."""
+    from tapec.codegen.abi import trace_depth
+
+    with _depth_lock:
+        trace_depth.value += 1
+    try:
+        yield
+    finally:
+        with _depth_lock:
+            trace_depth.value -= 1
 
 
 def _result(tape: Tape, leaf: Any, needed: bool, subject: Any) -> Any:
@@ -144,7 +166,7 @@ def _result(tape: Tape, leaf: Any, needed: bool, subject: Any) -> Any:
         return as_tracer(tape, leaf if not isinstance(leaf, int) else float(leaf))
     if isinstance(leaf, _PLAIN):
         return Constant(leaf)
-    raise TypeError(
+    raise TapecTypeError(
         f"the function at {where_defined(subject)} returned a {type(leaf).__qualname__}, which "
         "may hide traced values; return arrays, numbers, strings or containers of them "
         "(register other containers with optree, namespace='tapec')"
@@ -167,9 +189,3 @@ def _recursion(error: RecursionError, subject: Any) -> RecursionError:
         f"maximum recursion depth exceeded while tracing the function at {at}; "
         "write the recursion as a loop, or end it on a static value"
     )
-
-
-def _format_tape(tape: Tape, results: Sequence[Any]) -> str:
-    from tapec.dump import format_tape
-
-    return format_tape(tape, results)

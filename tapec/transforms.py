@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapec import trees
+from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, C128, F64, I64, Function, Type, Value
 from tapec.signature import Spec
@@ -112,11 +113,16 @@ def _program(
     fn: Function, tree: Any, seeds: Sequence[Type] = (), sweep: Sweep | None = None
 ) -> Program:
     """Finish: ``tree`` holds a ``_Leaf`` or ``Constant`` at each leaf."""
-    from tapec.ir.passes import simplify
-
     wrapped, treedef = trees.flatten(tree)
     leaves = tuple([w.content for w in wrapped])
     return Program(simplify(fn), leaves, treedef, tuple(seeds), sweep, fn)
+
+
+def simplify(fn: Function) -> Function:
+    """``fn`` simplified, and verified where that is on."""
+    from tapec.ir.passes import run_passes
+
+    return run_passes(fn, ("simplify",))
 
 
 class _Leaf:
@@ -202,7 +208,7 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
     if transform.has_aux:
         kids = [] if trees.is_leaf(treedef) else trees.children(treedef)
         if treedef.type is not tuple or len(kids) != 2:
-            raise TypeError(
+            raise TapecTypeError(
                 f"{what}(has_aux=True) expects the function to return (value, aux), a tuple of "
                 f"two; {at} returned {treedef}"
             )
@@ -216,29 +222,29 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
         leaves, treedef = leaves[:n], kids[0]
     if not trees.is_leaf(treedef):
         kind = getattr(treedef.type, "__name__", None) or "None"
-        raise TypeError(
+        raise TapecTypeError(
             f"{what} needs a function that returns one scalar; {at} returned a {kind} of "
             f"{treedef.num_leaves} values. Return the scalar alone, or (scalar, aux) with "
             "has_aux=True to carry further values"
         )
     (value,) = leaves
     if isinstance(value, Constant):
-        raise TypeError(
+        raise TapecTypeError(
             f"{what} needs a function that returns one real scalar; {at} returned "
             f"{value.value!r}, a {type(value.value).__qualname__}"
         )
     if value.type.shape != ():
         raise _non_scalar(what, at, value.type)
     if value.type.dtype.kind != "f":
-        raise TypeError(
+        raise TapecTypeError(
             f"{what} needs a function that returns a real floating-point scalar; "
             f"{at} returned {value.type.dtype.np} (use .real, np.abs or .astype(float))"
         )
     return value, aux
 
 
-def _non_scalar(what: str, at: str, type: Type) -> ValueError:
-    return ValueError(
+def _non_scalar(what: str, at: str, type: Type) -> TapecValueError:
+    return TapecValueError(
         f"{what} needs a function that returns a scalar; {at} returned an array of shape "
         f"{type.shape}. Reduce it (for example with .sum()), or use tapec.jacobian for all "
         "its derivatives"
@@ -251,7 +257,6 @@ def _jit(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
     """Results of ``traced.fn``, then the gradients; and where those start."""
-    from tapec.ir.passes import simplify
     from tapec.ir.vjp import vjp
 
     fn = simplify(traced.fn)
@@ -281,8 +286,6 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     from tapec.ir.jvp import jvp
-    from tapec.ir.passes import simplify
-
     fn = simplify(traced.fn)
     wrt = _wrt(traced)
     forward = jvp(fn, wrt)
@@ -315,7 +318,6 @@ def _vjp(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def pullback(traced: Traced) -> Program:
     """Cotangents of the outputs (seeds, for the inexact results) → those of the arguments."""
-    from tapec.ir.passes import simplify
     from tapec.ir.vjp import vjp
 
     fn = simplify(traced.fn)
@@ -329,17 +331,15 @@ def pullback(traced: Traced) -> Program:
 
 
 def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
-    from tapec.ir.passes import simplify
-
     fn = simplify(traced.fn)
     for x in traced.leaves:
         if isinstance(x, Output) and not x.type.dtype.is_inexact:
-            raise TypeError(
+            raise TapecTypeError(
                 f"jacobian: {where_defined(traced.subject)} returned an array of dtype "
                 f"{x.type.dtype.np}, which has no derivative"
             )
         if isinstance(x, Constant):
-            raise TypeError(
+            raise TapecTypeError(
                 f"jacobian: {where_defined(traced.subject)} returned {x.value!r}, "
                 "which has no derivative"
             )
@@ -351,8 +351,6 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 
 def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
-    from tapec.ir.passes import simplify
-
     value, _ = _split_aux(traced, transform, traced.subject)
     fn, base = _reverse(traced, value.index)
     fn = simplify(select_results(fn, range(base, len(fn.results))))
@@ -412,7 +410,6 @@ def _blocks(
 ) -> _Blocks:
     """Jacobian blocks d outputs[o] / d params[wrt[a]], result index ``o * len(wrt) + a``."""
     from tapec.ir.jvp import jvp
-    from tapec.ir.passes import simplify
     from tapec.ir.vjp import vjp
 
     out_types = [fn.results[i].type for i in outputs]
@@ -462,8 +459,6 @@ def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:
 
 def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     from tapec.ir.jvp import jvp
-    from tapec.ir.passes import simplify
-
     value, _ = _split_aux(traced, transform, traced.subject)
     fn, base = _reverse(traced, value.index)
     fn = simplify(select_results(fn, range(base, len(fn.results))))

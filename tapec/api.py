@@ -1,0 +1,425 @@
+"""The transforms: ``grad``, ``value_and_grad``, ``jit``, ``vjp``, ``jvp``, ``jacobian``,
+``hessian``, ``hvp``.
+
+Each takes a function written in plain NumPy and returns a function.  They can be used as
+decorators, with or without options, and applied to each other's results to any order.
+The returned callable traces and compiles at the first call with a new signature (types,
+shapes, static values) and runs native code afterwards.
+
+>>> import numpy as np, tapec
+>>> @tapec.value_and_grad
+... def loss(w, x):
+...     return np.sum((w * x) ** 2)
+>>> loss(3.0, np.array([1.0, 2.0]))
+(45.0, 30.0)
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from tapec import trees
+from tapec.codegen.abi import new_callable
+from tapec.codegen.callable_type import callable_type, slow_of
+from tapec.dispatch import Call, Dispatcher, inline
+from tapec.errors import TapecTypeError, TapecValueError
+from tapec.signature import Flat
+from tapec.tape import current_tape, is_traced
+from tapec.trace import Output, Traced
+from tapec.transforms import Transform, pullback
+
+__all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: What the transforms return: a native callable with the function's name and docstring.
+Transformed = Callable[..., Any]
+Decorator = Callable[[Callable[..., Any]], Transformed]
+
+
+# -- the callable -----------------------------------------------------------------------
+
+
+class _Slow:
+    """Serves every call that native code declines.  It knows its callable only weakly, so
+    that a dropped callable is freed at once, with all that it captured."""
+
+    __slots__ = ("bound", "cls", "dispatcher", "subject", "transform")
+
+    def __init__(self, subject: Callable[..., Any], transform: Transform) -> None:
+        self.subject = subject
+        self.transform = transform
+        self.dispatcher = Dispatcher(transform, _name_of(subject))
+        #: the class whose attribute the callable is, set when the class is created
+        self.cls: type | None = None
+        self.bound: dict[int, tuple[weakref.ref[Any], Dispatcher]] = {}
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self.cls is not None and args and isinstance(args[0], self.cls):
+            return self._method(args[0], args, kwargs)
+        return self.dispatcher.call(self.subject, args, kwargs)
+
+    def _method(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call as a method: the instance is part of the function, and argnums count the
+        arguments after it."""
+        entry = self.bound.get(id(instance))
+        if entry is None or entry[0]() is not instance:
+            bound = self.bound
+            key = id(instance)
+            try:
+                ref = weakref.ref(instance, lambda _: bound.pop(key, None))
+            except TypeError:  # no weak references: an argument like any other
+                return self._unbound(args, kwargs)
+            entry = bound[key] = ref, Dispatcher(self.transform, self.dispatcher.name)
+        return entry[1].call(types.MethodType(self.subject, instance), args[1:], kwargs)
+
+    def _unbound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        transform = self.transform
+        if transform.argnums is not None:
+            shifted = tuple(k + 1 if k >= 0 else k for k in transform.argnums)
+            transform = transform._replace(argnums=shifted)
+        entry = self.bound.get(0)
+        if entry is None:
+            entry = self.bound[0] = weakref.ref(type), Dispatcher(transform, self.dispatcher.name)
+        return entry[1].call(self.subject, args, kwargs)
+
+
+def _name_of(subject: Any) -> str:
+    name = getattr(subject, "__name__", None) or type(subject).__name__
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name).strip("_") or "lambda"
+
+
+def _make(subject: Callable[..., Any], transform: Transform) -> Any:
+    if not callable(subject):
+        raise TapecTypeError(
+            f"{transform.kind} expects a function, not a {type(subject).__qualname__}"
+        )
+    _prepare_type()
+    slow = _Slow(subject, transform)
+    made = new_callable(slow)
+    slow.dispatcher.owner = weakref.ref(made)
+    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+        value = getattr(subject, name, None)
+        if value is not None:
+            setattr(made, name, value)
+    if not hasattr(made, "__name__"):
+        made.__name__ = made.__qualname__ = _name_of(subject)
+    made.__wrapped__ = subject
+    return made
+
+
+@functools.cache
+def _prepare_type() -> None:
+    """Give the native type what users expect of a function."""
+    cls = callable_type()
+    cls.__repr__ = _repr
+    cls.__reduce__ = _reduce
+    cls.__set_name__ = _set_name
+    cls.dump = _dump
+
+
+def _repr(self: Any) -> str:
+    transform = slow_of(self).transform  # type: ignore[attr-defined]
+    name = getattr(self, "__qualname__", "?")
+    options = ""
+    if transform.argnums not in (None, (0,)):
+        shown = transform.argnums[0] if transform.single else transform.argnums
+        options += f", argnums={shown}"
+    if transform.has_aux:
+        options += ", has_aux=True"
+    return f"<tapec.{transform.kind}({name}{options})>"
+
+
+def _reduce(self: Any) -> Any:
+    slow: Any = slow_of(self)
+    module, name = getattr(self, "__module__", None), getattr(self, "__qualname__", "")
+    found: Any = sys.modules.get(module or "")
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        found = None
+    if found is self:  # a decorated function: pickled by its name, like any function
+        return name
+    return _restore, (slow.subject, tuple(slow.transform))
+
+
+def _restore(subject: Callable[..., Any], transform: tuple[Any, ...]) -> Any:
+    """Unpickling: the transform of a function."""
+    return _make(subject, Transform(*transform))
+
+
+def _set_name(self: Any, owner: type, name: str) -> None:
+    slow_of(self).cls = owner  # type: ignore[attr-defined]
+
+
+def _dump(self: Any, stage: str, /, *args: Any, **kwargs: Any) -> str:
+    """The program of one call as text.
+
+    ``stage``: ``tape``, ``ir`` (as traced), ``grad`` (transformed), ``opt`` (simplified),
+    ``loops``, ``llvm`` or ``asm``.  The arguments are those of a call.
+    """
+    from tapec.dump import dump
+
+    return dump(slow_of(self).dispatcher, slow_of(self).subject, stage, args, kwargs)  # type: ignore[attr-defined]
+
+
+def _argnums(argnums: Any, kind: str) -> tuple[tuple[int, ...], bool]:
+    """Normalised argnums, and whether it was one number."""
+    if isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool):
+        return (int(argnums),), True
+    if isinstance(argnums, Sequence) and not isinstance(argnums, (str, bytes)):
+        if argnums and all(
+            isinstance(k, (int, np.integer)) and not isinstance(k, bool) for k in argnums
+        ):
+            return tuple(int(k) for k in argnums), False
+    raise TapecTypeError(
+        f"{kind}: argnums is a position or a tuple of positions of arguments, not {argnums!r}"
+    )
+
+
+def _transform(fn: Any, kind: str, argnums: Any, has_aux: bool = False) -> Any:
+    positions, single = _argnums(argnums, kind)
+    transform = Transform(kind, positions, single, bool(has_aux))
+    if fn is None:
+        return lambda fn: _make(fn, transform)
+    return _make(fn, transform)
+
+
+# -- public -----------------------------------------------------------------------------
+
+
+@overload
+def grad(
+    fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Decorator: ...
+@overload
+def grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Transformed: ...
+def grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The gradient of a scalar function.
+
+    ``fn`` returns one real floating-point scalar (shape ``()``); with ``has_aux`` a pair
+    ``(scalar, aux)``.  ``argnums`` says which positional arguments to differentiate: a
+    position, or a tuple of positions for a tuple of gradients.  Arguments may be containers
+    (tuples, lists, dicts, anything registered with optree); the gradient has the structure,
+    shapes and dtypes of the argument.  Python ints are taken as floats.
+
+    The result takes the same arguments as ``fn`` and returns the gradient, with
+    ``has_aux`` the pair ``(gradient, aux)``.
+
+    Raises ``TypeError`` for integer arrays, for functions that return containers and for
+    argnums that do not exist, ``ValueError`` for a result that is not a scalar.
+
+    >>> import numpy as np, tapec
+    >>> tapec.grad(lambda x: np.sum(x ** 2))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    >>> tapec.grad(lambda a, b: a * b, argnums=(0, 1))(2.0, 5.0)
+    (5.0, 2.0)
+    """
+    return _transform(fn, "grad", argnums, has_aux)
+
+
+@overload
+def value_and_grad(
+    fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Decorator: ...
+@overload
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Transformed: ...
+def value_and_grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
+    """The value and the gradient of a scalar function, computed together.
+
+    As ``grad``, but the result returns ``(value, gradient)``; with ``has_aux``
+    ``((value, aux), gradient)``.
+
+    >>> import numpy as np, tapec
+    >>> tapec.value_and_grad(lambda x: np.sin(x) * x)(0.0)
+    (0.0, 0.0)
+    """
+    return _transform(fn, "value_and_grad", argnums, has_aux)
+
+
+def jit(fn: F) -> F:
+    """``fn`` compiled to native code.
+
+    Arrays, Python floats and NumPy scalars are traced, whatever else is hashable is part of
+    the signature.  Results that do not depend on traced arguments (strings, ints, ``None``)
+    are returned as they were at the trace.  A result of shape ``()`` is a Python float
+    (float64), int (int64) or bool, otherwise a NumPy scalar.
+
+    >>> import numpy as np, tapec
+    >>> tapec.jit(lambda x, n: np.sum(x ** n))(np.array([1.0, 2.0]), 3)
+    9.0
+    """
+    made: F = _make(fn, Transform("jit"))
+    return made
+
+
+@overload
+def jacobian(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+@overload
+def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
+def jacobian(fn: Any = None, argnums: Any = 0) -> Any:
+    """The Jacobian of an array function, dense.
+
+    For a result of shape ``s`` and an argument of shape ``t`` the Jacobian has shape
+    ``s + t``.  A container as the result or argument gives a container of blocks (the
+    result's structure outside).  Forward or reverse mode is chosen by the numbers of
+    inputs and outputs.  A function that ignores its argument has zeros.
+
+    Raises ``TypeError`` for integer arguments or results.
+
+    >>> import numpy as np, tapec
+    >>> tapec.jacobian(lambda x: x ** 2)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    return _transform(fn, "jacobian", argnums)
+
+
+@overload
+def hessian(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+@overload
+def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
+def hessian(fn: Any = None, argnums: Any = 0) -> Any:
+    """The Hessian of a scalar function, dense: forward mode over reverse mode.
+
+    For an argument of shape ``t`` it has shape ``t + t``; containers (and a tuple of
+    argnums) give containers of containers of blocks.
+
+    >>> import numpy as np, tapec
+    >>> tapec.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
+    array([[4., 2.],
+           [2., 0.]])
+    """
+    return _transform(fn, "hessian", argnums)
+
+
+@overload
+def hvp(fn: None = None, argnums: int = 0) -> Decorator: ...
+@overload
+def hvp(fn: Callable[..., Any], argnums: int = 0) -> Transformed: ...
+def hvp(fn: Any = None, argnums: int = 0) -> Any:
+    """Hessian times vector, without the Hessian: ``hvp(fn)(x, v, *rest)``.
+
+    The vector follows the argument that is differentiated (one position) and has its
+    structure and shapes.  This is the call that ``scipy.optimize.minimize(hessp=...)``
+    expects.
+
+    >>> import numpy as np, tapec
+    >>> tapec.hvp(lambda x: np.sum(x ** 3))(np.array([1.0, 2.0]), np.array([1.0, 0.5]))
+    array([6., 6.])
+    """
+    if isinstance(argnums, bool) or not isinstance(argnums, (int, np.integer)) or argnums < 0:
+        raise TapecTypeError(f"hvp: argnums is one non-negative position, not {argnums!r}")
+    return _transform(fn, "hvp", argnums)
+
+
+# -- functions of a point ---------------------------------------------------------------
+
+_shared: weakref.WeakKeyDictionary[Any, dict[Transform, Dispatcher]] = weakref.WeakKeyDictionary()
+
+
+def _dispatcher_for(fn: Callable[..., Any], transform: Transform) -> Dispatcher:
+    """The dispatcher of a function, kept as long as the function lives."""
+    if not callable(fn):
+        raise TapecTypeError(f"{transform.kind} expects a function, not a {type(fn).__qualname__}")
+    if type(fn) is not types.FunctionType and type(fn) is not callable_type():
+        return Dispatcher(transform, _name_of(fn))
+    table = _shared.setdefault(fn, {})
+    found = table.get(transform)
+    if found is None:
+        found = table[transform] = Dispatcher(transform, _name_of(fn))
+    return found
+
+
+def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The value of ``fn(*primals)`` and its derivative in the direction ``tangents``.
+
+    ``primals`` and ``tangents`` are sequences of the same structure and shapes; all primals
+    are differentiated.  Returns ``(out, tangent_out)``, ``tangent_out`` with the structure of
+    ``out`` (``None`` where ``out`` is an integer, a bool or a constant).
+
+    >>> import numpy as np, tapec
+    >>> tapec.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, 0.5))
+    (6.0, 4.0)
+    """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TapecTypeError("jvp expects its primals and tangents as tuples, one entry each")
+    args = tuple(primals)
+    seeds, seeds_def = trees.flatten(tuple(tangents))
+    _, primals_def = trees.flatten(args)
+    if seeds_def != primals_def:
+        raise TapecTypeError(
+            f"jvp: the tangents have the structure {seeds_def}, the primals {primals_def}"
+        )
+    return _dispatcher_for(fn, Transform("jvp", None, False)).call(fn, args, {}, seeds)
+
+
+def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The value of ``fn(*primals)`` and its pullback.
+
+    ``pullback(ct)`` takes cotangents with the structure and shapes of the value and returns
+    a tuple of cotangents, one per primal.  It may be called many times.  It recomputes what
+    it needs of ``fn`` from the primals (copied now) and from captured arrays (read when it
+    is called).
+
+    >>> import numpy as np, tapec
+    >>> out, pullback = tapec.vjp(lambda x, y: x * y, 2.0, 3.0)
+    >>> out, pullback(1.0)
+    (6.0, (3.0, 2.0))
+    """
+    dispatcher = _dispatcher_for(fn, Transform("vjp", None, False))
+    tape = current_tape()
+    call = dispatcher.flatten(fn, primals, {})
+    if tape is not None:
+        traced = dispatcher.trace(fn, call.flat)
+        if not traced.concrete or any(is_traced(x) for x in call.flat.leaves):
+            out = dispatcher.record(tape, traced, call)
+            return out, lambda ct: _pull_traced(traced, call.flat, ct)
+    leaves = [np.array(x) if isinstance(x, np.ndarray) else x for x in call.flat.leaves]
+    flat = Flat(leaves, call.flat.keys, call.flat.layout)
+    out, variant, _ = dispatcher.compute(fn, Call(flat, None))
+
+    def pull(ct: Any) -> tuple[Any, ...]:
+        seeds = _cotangents(variant.traced, ct)
+        if any(is_traced(s) for s in seeds):
+            return _pull_traced(variant.traced, flat, ct)
+        result: tuple[Any, ...] = variant.pullback()[1].run(flat, seeds)
+        return result
+
+    return out, pull
+
+
+def _cotangents(traced: Traced, ct: Any) -> list[Any]:
+    """The cotangents of the results that have one."""
+    leaves, treedef = trees.flatten(ct)
+    if treedef != traced.treedef:
+        raise TapecTypeError(
+            f"the cotangent has the structure {treedef}, but the value has {traced.treedef}"
+        )
+    return [
+        c
+        for c, x in zip(leaves, traced.leaves, strict=True)
+        if isinstance(x, Output) and x.type.dtype.is_inexact
+    ]
+
+
+def _pull_traced(traced: Traced, flat: Flat, ct: Any) -> tuple[Any, ...]:
+    """The pullback recorded on the tape that is active now."""
+    tape = current_tape()
+    if tape is None:
+        raise TapecValueError("a pullback of traced values is used after their trace has ended")
+    traced = traced._replace(flat=flat)
+    seeds = _cotangents(traced, ct)
+    result: tuple[Any, ...] = inline(tape, pullback(traced), traced, seeds)
+    return result

@@ -1,0 +1,388 @@
+"""From a call to the right compiled variant: signatures, guards, the slow path.
+
+A ``Dispatcher`` belongs to one function and one transform.  It keeps, per signature, a
+list of variants, most recently used first.  A variant is one trace of the user's
+function; it holds for a call if what the function read elsewhere is unchanged
+(``depends``) and its guards hold, which the kernel itself reports.  If none holds, the
+function is traced again.
+
+The callable that users hold starts in native code where that is possible (``native``);
+everything here is what happens when that code declines.
+
+Invariants: a result is returned only from a variant whose guards held for these arguments;
+user exceptions pass through unchanged and leave the tables as they were.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapec import options, trees
+from tapec.backend import Compiled, compile_program, seed_array
+from tapec.depends import Read, collect, unchanged
+from tapec.errors import TapecTypeError, TapecValueError, VariantLimitError
+from tapec.ir.interp import GuardFailed
+from tapec.kinds import weak_kind
+from tapec.signature import Flat, Key, Layout, Spec, describe, native_array
+from tapec.tape import Handle, as_tracer, current_tape, is_traced
+from tapec.trace import Traced, parameter_names, trace, where_defined
+from tapec.transforms import Program, Result, Transform, build, lifted_leaves, pullback
+
+__all__ = ["Call", "Dispatcher", "Variant"]
+
+Array = np.ndarray[Any, Any]
+
+#: Signatures kept per function; the oldest goes first.
+MAX_SIGNATURES = 1024
+#: Variants that native code tries, one after the other, before it declines.
+MAX_LINKED = 64
+
+
+class Variant:
+    """One trace of the function, compiled.  ``reads``: what else it depended on."""
+
+    __slots__ = ("compiled", "pull", "program", "reads", "traced")
+
+    def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
+        self.reads = reads
+        self.program = program._replace(raw=None)
+        self.compiled: Compiled = compile_program(program, traced)
+        # The caller's arguments must not live as long as the variant.
+        flat = Flat([], traced.flat.keys, traced.flat.layout)
+        self.traced = traced._replace(flat=flat, subject=None)
+        self.pull: tuple[Program, Compiled] | None = None
+
+    def pullback(self) -> tuple[Program, Compiled]:
+        """The program from cotangents to cotangents, compiled at its first use."""
+        if self.pull is None:
+            program = pullback(self.traced)
+            self.pull = program, compile_program(program, self.traced)
+        return self.pull
+
+
+class Call:
+    """One call: the flattened arguments and, for ``jvp`` and ``hvp``, the seeds."""
+
+    __slots__ = ("flat", "seeds")
+
+    def __init__(self, flat: Flat, seeds: list[Any] | None) -> None:
+        self.flat = flat
+        self.seeds = seeds
+
+
+_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+
+
+class Dispatcher:
+    """The variants of one function under one transform."""
+
+    def __init__(self, transform: Transform, name: str) -> None:
+        self.transform = transform
+        self.name = name
+        self.lock = threading.RLock()
+        self.signatures: dict[Any, list[Variant]] = {}
+        self.layouts: dict[Any, Layout] = {}
+        #: the native callable that calls arrive through, and the variants linked into it
+        self.owner: weakref.ref[Any] | None = None
+        self.linked: list[Variant] = []
+        self.lift = lifted_leaves(transform)
+        _dispatchers.add(self)
+
+    # -- flattening ---------------------------------------------------------------------
+
+    def flatten(
+        self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call:
+        """Flatten and describe a call; ``TypeError`` naming an argument that cannot be."""
+        kind = self.transform.kind
+        vector: Any = None
+        if kind == "hvp":
+            args, vector = self._take_vector(args)
+        leaves, treedef = trees.flatten((args, kwargs))
+        layout = self.layouts.get(treedef)
+        if layout is None:
+            argnums = self.transform.argnums
+            if kind in ("jvp", "vjp"):
+                argnums = tuple(range(len(args)))
+            layout = Layout(treedef, None if kind == "jit" else argnums, kind)
+            self.layouts[treedef] = layout
+        keys: list[Key] = []
+        for i, (leaf, wanted) in enumerate(zip(leaves, layout.differentiated)):
+            if isinstance(leaf, Handle):
+                keys.append(self._describe_tracer(leaf, wanted, subject, layout, i))
+                continue
+            if type(leaf) is np.ndarray and leaf.dtype == object and is_traced(leaf):
+                tape = current_tape()
+                assert tape is not None
+                leaves[i] = leaf = as_tracer(tape, leaf)
+                keys.append(self._describe_tracer(leaf, wanted, subject, layout, i))
+                continue
+            keys.append(describe(leaf, wanted, lambda i=i: _leaf_name(subject, layout, i)))  # type: ignore[misc]
+        flat = Flat(leaves, tuple(keys), layout)
+        if kind == "hvp":
+            k = layout.wrt[0]
+            seeds, seeds_def = trees.flatten(vector)
+            if seeds_def != layout.args[k]:
+                raise TapecTypeError(
+                    f"hvp: the vector has the structure {seeds_def}, but the argument that is "
+                    f"differentiated has {layout.args[k]}"
+                )
+            return Call(flat, seeds)
+        return Call(flat, None)
+
+    def _take_vector(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+        assert self.transform.argnums is not None
+        (k,) = self.transform.argnums
+        if k < 0 or k + 1 >= len(args):
+            raise TapecTypeError(
+                f"hvp: expected the vector after argument {k}, as in hvp(fn)(x, v, ...); "
+                f"it was called with {len(args)} positional arguments"
+            )
+        return (*args[: k + 1], *args[k + 2 :]), args[k + 1]
+
+    def _describe_tracer(
+        self, leaf: Any, wanted: bool, subject: Any, layout: Layout, i: int
+    ) -> Key:
+        type = leaf.type
+        if wanted and not type.dtype.is_inexact:
+            raise TapecTypeError(
+                f"cannot differentiate with respect to {_leaf_name(subject, layout, i)}: "
+                f"its dtype is {type.dtype.np}; convert it with .astype(float)"
+            )
+        if leaf.weak:
+            return Spec({"f": "float", "c": "complex"}.get(type.dtype.kind, "int"), type)
+        return Spec("array", type)
+
+    # -- calling --------------------------------------------------------------------------
+
+    def call(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seeds: Any = None,
+    ) -> Any:
+        """What the transformed function returns."""
+        if self.transform.kind == "jit" and current_tape() is not None:
+            return subject(*args, **kwargs)
+        return self.select(subject, args, kwargs, seeds)[0]
+
+    def select(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seeds: Any = None,
+    ) -> tuple[Any, Variant | None, Call]:
+        """The result, the variant that gave it (None: recorded on an outer tape), the call."""
+        tape = current_tape()
+        call = self.flatten(subject, args, kwargs)
+        if seeds is not None:
+            call.seeds = list(seeds)
+        if tape is not None:
+            traced = self.trace(subject, call.flat)
+            if (
+                not traced.concrete
+                or any(isinstance(x, Handle) for x in call.flat.leaves)
+                or any(is_traced(x) for x in call.seeds or ())
+            ):
+                return self.record(tape, traced, call), None, call
+            return self.compute(subject, call, traced)
+        return self.compute(subject, call, None)
+
+    def trace(
+        self,
+        subject: Callable[..., Any],
+        flat: Flat,
+        *,
+        keep_text: bool = False,
+        color: bool = False,
+    ) -> Traced:
+        """Run the user's function on tracers."""
+        return trace(
+            subject,
+            flat,
+            self.name,
+            lift_constants=self.lift,
+            keep_text=keep_text,
+            color=color,
+        )
+
+    def record(self, tape: Any, traced: Traced, call: Call) -> Any:
+        """Inline the transformed function in the outer tape; its result on tracers."""
+        program = build(traced, self.transform, inline=True)
+        return inline(tape, program, traced, call.seeds or [])
+
+    def compute(
+        self, subject: Callable[..., Any], call: Call, traced: Traced | None = None
+    ) -> tuple[Any, Variant, Call]:
+        """Run the variant that holds for a call, making it if there is none."""
+        flat = call.flat
+        variants = self.signatures.get(flat.key)
+        failed: GuardFailed | None = None
+        if variants:
+            for at, variant in enumerate(variants):
+                if variant.reads and not unchanged(variant.reads):
+                    continue
+                try:
+                    result = variant.compiled.run(flat, call.seeds)
+                except GuardFailed as error:
+                    failed = error
+                    continue
+                if at:
+                    self.signatures[flat.key] = [variant, *(v for v in variants if v is not variant)]
+                if variant.compiled.direct and variant not in self.linked:
+                    self.link(variant)
+                return result, variant, call
+        with self.lock:
+            now = self.signatures.get(flat.key)
+            if now is not variants and now is not None and traced is None:
+                # another thread was faster: its variants may serve this call
+                for variant in now:
+                    if variants and variant in variants:
+                        continue
+                    if variant.reads and not unchanged(variant.reads):
+                        continue
+                    try:
+                        return variant.compiled.run(flat, call.seeds), variant, call
+                    except GuardFailed as error:
+                        failed = error
+            return self._compile_and_run(subject, call, traced, failed)
+
+    def _compile_and_run(
+        self,
+        subject: Callable[..., Any],
+        call: Call,
+        traced: Traced | None,
+        failed: GuardFailed | None,
+    ) -> tuple[Any, Variant, Call]:
+        flat = call.flat
+        variants = self.signatures.get(flat.key, [])
+        # Variants whose surroundings have changed are not counted: they are replaced.
+        alive = [v for v in variants if not v.reads or unchanged(v.reads)]
+        stale = [v for v in variants if v not in alive]
+        limit = options.max_variants()
+        if len(alive) >= limit:
+            raise self._too_many(subject, alive[0], failed, limit)
+        if traced is None:
+            traced = self.trace(subject, flat)
+        if not traced.concrete:
+            raise TapecTypeError(
+                f"the function at {where_defined(subject)} uses a traced value of another trace"
+            )
+        statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
+        reads = collect((subject, *statics))
+        variant = Variant(traced, build(traced, self.transform), reads)
+        try:
+            result = variant.compiled.run(flat, call.seeds)
+        except GuardFailed:
+            # The trace took a branch by NumPy's arithmetic that the kernel decides otherwise in
+            # the last bit.  NumPy's is the meaning of the program.
+            return variant.compiled.run_reference(flat, call.seeds), variant, call
+        if flat.key not in self.signatures and len(self.signatures) >= MAX_SIGNATURES:
+            self.signatures.pop(next(iter(self.signatures)))
+        self.signatures[flat.key] = [variant, *alive, *stale][:limit]
+        self.link(variant)
+        return result, variant, call
+
+    def link(self, variant: Variant) -> None:
+        """Let the callable's native code try this variant first, if it can."""
+        owner = self.owner() if self.owner is not None else None
+        if owner is None or not variant.compiled.direct or variant.reads:
+            return
+        from tapec.backend import NativeProgram
+        from tapec.codegen.abi import link_chain
+
+        with self.lock:
+            others = [v for v in self.linked if v is not variant]
+            self.linked = [variant, *others][:MAX_LINKED]
+            native = [v.compiled for v in self.linked]
+            link_chain(owner, [c.variant for c in native if isinstance(c, NativeProgram)])
+
+    def _too_many(
+        self, subject: Any, variant: Variant, failed: GuardFailed | None, limit: int
+    ) -> VariantLimitError:
+        guards = [op for op in variant.program.fn.ops if op.name == "guard"]
+        line, what = where_defined(subject), ""
+        if failed is not None and failed.index < len(guards):
+            guard = guards[failed.index]
+            if guard.loc is not None:
+                line = f"{guard.loc.file}:{guard.loc.line}"
+            what = f" ({guard.attrs['message']})" if guard.attrs.get("message") else ""
+        return VariantLimitError(
+            f"{line}: '{self.name}' has taken {limit} different paths for arguments of one "
+            f"signature; this condition keeps changing{what}; instead: use np.where, tapec.cond "
+            "or tapec.while_loop for decisions that depend on traced values"
+        )
+
+
+def inline(tape: Any, program: Program, traced: Traced, seeds: Sequence[Any]) -> Any:
+    """Record ``program`` on ``tape``, with the leaves that ``traced`` was called with."""
+    flat = traced.flat
+    operands: list[Any] = []
+    for leaf, key in zip(flat.leaves, flat.keys, strict=True):
+        if isinstance(key, Spec):
+            operands.append(operand(tape, leaf, key))
+    operands += [as_tracer(tape, c) for c in traced.captures]
+    operands += [
+        seed_operand(tape, seed, type, k)
+        for k, (seed, type) in enumerate(zip(seeds, program.seeds, strict=True))
+    ]
+    values = tape.inline(program.fn, operands)
+    for x in program.leaves:
+        # What would be a Python number outside of a trace takes the dtype of what it meets.
+        if isinstance(x, Result) and x.box in ("float", "int", "complex"):
+            values[x.index].kind = weak_kind(values[x.index].type)
+    return program.rebuild(values)
+
+
+def operand(tape: Any, leaf: Any, spec: Spec) -> Any:
+    """A traced leaf on ``tape``: tracers as they are, numbers as constants, arrays captured."""
+    if isinstance(leaf, Handle):
+        return as_tracer(tape, leaf)
+    if type(leaf) is np.ndarray and leaf.ndim and leaf.dtype.isnative:
+        return as_tracer(tape, leaf)
+    array = native_array(leaf, spec)
+    return as_tracer(tape, array if array.ndim else array[()])
+
+
+def seed_operand(tape: Any, seed: Any, type: Any, k: int) -> Any:
+    """A tangent or cotangent as a tracer of exactly ``type``."""
+    if not is_traced(seed):
+        array = seed_array(seed, type, k)
+        return as_tracer(tape, array if array.ndim else array[()])
+    tracer = as_tracer(tape, seed)
+    if tracer.type.shape != type.shape:
+        raise TapecValueError(
+            f"tangent or cotangent {k} has shape {tracer.type.shape}, expected {type.shape}"
+        )
+    return tracer if tracer.type is type else tracer.astype(type.dtype.np)
+
+
+def _leaf_name(subject: Any, layout: Layout, leaf: int) -> str:
+    """``argument 'params'['w'] of loss (file.py:3)``, for errors."""
+    where, first, *rest = trees.leaf_paths(layout.treedef)[leaf]
+    names = parameter_names(subject)
+    if where == 0:
+        name = f"argument {first}"
+        if first < len(names):
+            name += f" ({names[first]!r})"
+    else:
+        name = f"argument {first!r}"
+    return name + "".join(f"[{k!r}]" for k in rest) + f" of {where_defined(subject)}"
+
+
+def _after_fork() -> None:
+    """A lock that another thread held at the fork would stay locked in the child."""
+    for dispatcher in list(_dispatchers):
+        dispatcher.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
