@@ -10,7 +10,7 @@ Invariants, by theme:
   scopes that can see it, and the result's ``op`` is that operation.
 * Dominance: operands and results of a block are defined before, in it or in a block around
   it; a region of ``call`` sees only its own parameters.
-* Effects: an operation without results has an effect.
+* Effects: an operation without results and regions has an effect.
 
 Not checked: that indices are in range (values), and what an op's documentation asks of its
 attributes beyond what its type rule looks at.
@@ -130,8 +130,6 @@ class _Verifier:
         entry = OPS.get(op.name)
         if entry is None:
             raise VerifyError("unknown operation", self.fn, op)
-        if not op.results and not entry.effect:
-            self.fail("has neither a result nor an effect", op)
         types = tuple([v.type for v in op.operands])
         try:
             if op.regions and entry.infer_regions is not None:
@@ -151,6 +149,8 @@ class _Verifier:
         results = op.results
         if len(results) != len(inferred):
             self.fail(f"has {len(results)} results, its type rule gives {len(inferred)}", op)
+        if not results and not op.regions and not OPS[op.name].effect:
+            self.fail("has neither a result nor an effect", op)
         for k, r in enumerate(results):
             if r.type is not inferred[k]:
                 self.fail(f"result {k} is declared {r.type}, its type rule gives {inferred[k]}", op)
