@@ -1,0 +1,68 @@
+"""The exceptions of tapec: one tree, each also a built-in that NumPy users would catch.
+
+A message says what was wrong, where in the user's source, and what to write instead:
+
+    fit.py:12: float() of the traced value 'x' (f64[]); instead: use np.sin in place of math.sin
+
+``fail`` builds such a message from the user's frame that is active now.
+"""
+
+from __future__ import annotations
+
+from tapec.source import describe_site, user_site
+
+__all__ = [
+    "ConversionError",
+    "InternalError",
+    "LeakedTracerError",
+    "TapecError",
+    "TapecIndexError",
+    "TapecTypeError",
+    "TapecValueError",
+    "UnsupportedError",
+    "VariantLimitError",
+    "fail",
+]
+
+
+class TapecError(Exception):
+    """Base of everything that tapec raises on purpose."""
+
+
+class TapecTypeError(TapecError, TypeError):
+    """A value of a wrong kind or dtype."""
+
+
+class TapecValueError(TapecError, ValueError):
+    """A wrong shape, or a value that cannot be meant."""
+
+
+class TapecIndexError(TapecError, IndexError):
+    """An index out of range, or too many of them."""
+
+
+class UnsupportedError(TapecError, NotImplementedError):
+    """A function or a use of it that tapec cannot differentiate (yet)."""
+
+
+class ConversionError(TapecTypeError):
+    """A traced value was about to become a plain number, which would drop its derivative."""
+
+
+class LeakedTracerError(TapecError, RuntimeError):
+    """A traced value is used after its trace has ended, or in another thread."""
+
+
+class VariantLimitError(TapecError, RuntimeError):
+    """Too many different paths through one function."""
+
+
+class InternalError(TapecError, RuntimeError):
+    """A mistake of the compiler's own.  Never the user's fault; never a wrong number."""
+
+
+def fail(cls: type[TapecError], what: str, instead: str = "") -> TapecError:
+    """An exception whose message starts with the user's ``file:line``."""
+    site = user_site(2)
+    place = f"{describe_site(site)}: " if site.loc is not None else ""
+    return cls(f"{place}{what}; instead: {instead}" if instead else f"{place}{what}")

@@ -1,0 +1,3 @@
+"""NumPy on traced values."""
+
+from tapec.numpy import ufuncs  # noqa: F401
