@@ -55,7 +55,7 @@ def format_function(fn: Function, color: bool = False) -> str:
     out = [
         line.text if line.loc is None else f"{line.text:<{width}}    # {line.loc}" for line in lines
     ]
-    return "\n".join(map(_highlight, out) if color else out)
+    return "\n".join(map(highlight, out) if color else out)
 
 
 def format_lines(fn: Function) -> list[Line]:
@@ -250,5 +250,5 @@ _STYLE = {
 }
 
 
-def _highlight(line: str) -> str:
+def highlight(line: str) -> str:
     return _TOKEN.sub(lambda m: f"{_STYLE[m.lastgroup or 'op']}{m[0]}\033[0m", line)
