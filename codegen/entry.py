@@ -86,6 +86,7 @@ _PAYLOAD = object.__basicsize__  # of a float: the value; of an array: the field
 _TYPE = object.__basicsize__ - _WORD
 _ND, _DIMS, _DESCR, _FLAGS = _PAYLOAD + 8, _PAYLOAD + 16, _PAYLOAD + 40, _PAYLOAD + 48
 _C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
+_ITEMS = tuple.__basicsize__  # of a tuple: the first item
 
 
 @functools.cache
@@ -95,10 +96,13 @@ def check_layout() -> None:
     array = np.arange(6.0).reshape(2, 3)
     strided = array[:, ::2]
     dims = _read(ctypes.c_void_p, array, _DIMS) or 0
+    pair = (value, array)
     reads = {
         "pointer size": ctypes.sizeof(ctypes.c_void_p) == _WORD,
         "float type": _read(ctypes.c_void_p, value, _TYPE) == id(float),
         "float value": _read(ctypes.c_double, value, _PAYLOAD) == value,
+        "tuple items": [_read(ctypes.c_void_p, pair, _ITEMS + i) for i in (0, _WORD)]
+        == [id(value), id(array)],
         "array type": _read(ctypes.c_void_p, array, _TYPE) == id(np.ndarray),
         "array data": _read(ctypes.c_void_p, array, _PAYLOAD) == array.ctypes.data,
         "array nd": _read(ctypes.c_int, array, _ND) == 2,
@@ -143,7 +147,6 @@ _DECLARATIONS = {
     "PyMem_RawFree": "declare void @PyMem_RawFree(ptr)",
     "PyMem_RawMalloc": "declare ptr @PyMem_RawMalloc(i64)",
     "PyTuple_New": "declare ptr @PyTuple_New(i64)",
-    "PyTuple_SetItem": "declare i32 @PyTuple_SetItem(ptr, i64, ptr)",
     "Py_DecRef": "declare void @Py_DecRef(ptr)",
     "Py_IncRef": "declare void @Py_IncRef(ptr)",
 }
@@ -447,7 +450,12 @@ class _EntryWriter:
             for i, item in enumerate(items):
                 if item == none:
                     self.do(self.api("void", "Py_IncRef", f"ptr {none}"))
-                self.let(self.api("i32", f"{class_}_SetItem", f"ptr {made}, i64 {i}, ptr {item}"))
+                if class_ == "PyTuple":
+                    # What PyTuple_SET_ITEM does: nobody else has seen this tuple yet.
+                    self.do(f"store ptr {item}, ptr {self.address(made, _ITEMS + i * _WORD)}")
+                else:
+                    item = self.api("i32", "PyList_SetItem", f"ptr {made}, i64 {i}, ptr {item}")
+                    self.let(item)
         if whole == none:
             self.do(self.api("void", "Py_IncRef", f"ptr {none}"))
         # A use takes one reference over; we own one of each result.
