@@ -133,20 +133,20 @@ class Program:
     # -- what a nest body sees --------------------------------------------------------
 
     def is_leaf(self, nest: Nest, v: Value, m: IndexMap) -> bool:
-        if self.kind[v] == "inline":
-            return v.op is not None and v.op.name in SOURCES
-        return v not in nest.produces
+        if _is_source(v):
+            return True
+        return self.kind[v] != "inline" and v not in nest.produces
 
     def leaf(self, nest: Nest, v: Value, m: IndexMap) -> Node | None:
         """The leaf node for an element of ``v``, or None if the body computes it."""
         if not self.is_leaf(nest, v, m):
             return None
         op = v.op
-        if op is not None and op.name == "constant" and not isinstance(op.attrs["value"], Dense):
-            node = Node("const", v, ())
-            node.text = op.attrs["value"]
-            return node
-        if op is not None and op.name == "iota" and self.kind[v] == "inline":
+        if op is not None and _is_source(v):
+            if op.name == "constant":
+                node = Node("const", v, ())
+                node.text = op.attrs["value"]
+                return node
             t = m[op.attrs["axis"]]
             return Node("iota", v, (t,), (), op, map_axes((t,)))
         if self.kind[v] == "reg" and not map_axes(m):
@@ -157,6 +157,14 @@ class Program:
         if self.kind[v] == "reg":
             self.spilled.add(v)  # an element chosen by a loop index must be in memory
         return Node("load", v, m, (), None, map_axes(m))
+
+
+def _is_source(v: Value) -> bool:
+    """Whether an element of ``v`` follows from its index alone."""
+    op = v.op
+    if op is None or op.name not in SOURCES:
+        return False
+    return op.name == "iota" or not isinstance(op.attrs["value"], Dense)
 
 
 def small(t: Type) -> bool:

@@ -131,12 +131,19 @@ def emit_op(em: Emitter, op: Op, width: int, args: list[str]) -> str:
             return args[0]  # floor, ceil, rint, trunc of an integer
         return em.intrinsic(rest, ty, [(ty, a) for a in args])
     if kind == "math":
-        symbol = em.math.call(rest, in_dtype, width)
+        symbol = em.math.call(_C_NAMES.get(rest, rest), in_dtype, width)
         return em.let(f"call {ty} {symbol}({', '.join(f'{ty} {a}' for a in args)})")
     own = _OWN.get(rest)
     if kind != "own" or own is None:
         raise NotImplementedError(f"op {op.name!r}: unknown lowering {spec!r}")
     return own(em, op, in_dtype, width, args)
+
+
+#: C's names of functions that the math library calls by NumPy's
+_C_NAMES = {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan",
+    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+}  # fmt: skip
 
 
 def _select(em: Emitter, c: str, ty: str, x: str, y: str, width: int) -> str:
