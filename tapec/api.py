@@ -21,7 +21,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -38,8 +38,20 @@ from tapec.transforms import Transform, pullback
 __all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What the transforms return: a native callable with the function's name and docstring.
-Transformed = Callable[..., Any]
+
+
+class Transformed(Protocol):
+    """What the transforms return: a native callable with the function's name and docstring."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+
+    def dump(self, stage: str, /, *args: Any, **kwargs: Any) -> str:
+        """One stage of the program of a call, as text; see ``tapec.dump``."""
+
+
 Decorator = Callable[[Callable[..., Any]], Transformed]
 
 
@@ -196,9 +208,7 @@ def _transform(fn: Any, kind: str, argnums: Any, has_aux: bool = False) -> Any:
 
 
 @overload
-def grad(
-    fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Decorator: ...
+def grad(fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Decorator: ...
 @overload
 def grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False

@@ -22,7 +22,7 @@ from tapec.errors import InternalError
 from tapec.ir.core import Function, Type
 from tapec.ir.interp import GuardFailed, interpret
 from tapec.signature import Flat, Spec, native_array
-from tapec.trace import Constant, Traced
+from tapec.trace import Traced
 from tapec.transforms import Program, Result
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Compiled:
         if program.sweep is None:
             for leaf in program.leaves:
                 if isinstance(leaf, Result):
-                    self.boxes[leaf.index] = leaf.box
+                    self.boxes[leaf.slot] = leaf.box
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
         """The user's result for one call; raises ``GuardFailed``."""
@@ -142,7 +142,7 @@ class Compiled:
         boxed = list(blocks)
         for leaf in self.program.leaves:
             if isinstance(leaf, Result):
-                boxed[leaf.index] = _boxed(blocks[leaf.index], leaf.box)
+                boxed[leaf.slot] = _boxed(blocks[leaf.slot], leaf.box)
         return self.program.rebuild(boxed)
 
 
@@ -322,13 +322,14 @@ def _direct_arguments(
 def _structure(program: Program) -> tuple[Any] | None:
     """The result as nested tuples and lists of result indices (in a 1-tuple); None if it has
     other containers or constants."""
-    if any(isinstance(x, Constant) or x.box == "complex" for x in program.leaves):
+    results = [x for x in program.leaves if isinstance(x, Result) and x.box != "complex"]
+    if len(results) < len(program.leaves):
         return None
-    tree = program.treedef.unflatten([_Index(x.index) for x in program.leaves])  # type: ignore[union-attr]
+    tree = program.treedef.unflatten([_Index(x.slot) for x in results])
 
     def convert(node: Any) -> Any:
         if type(node) is _Index:
-            return node.index
+            return node.slot
         if node is None:
             return None
         if type(node) in (tuple, list):
@@ -342,8 +343,8 @@ def _structure(program: Program) -> tuple[Any] | None:
 
 
 class _Index:
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
 
 
 def _build(

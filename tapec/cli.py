@@ -217,9 +217,7 @@ def _opt(options: argparse.Namespace, color: bool) -> str:
     try:
         functions = parse_all(text)
     except ParseError as error:
-        raise _Mistake(
-            f"{options.file}:{error.line}:{error.column}: {error.message}"
-        ) from None
+        raise _Mistake(f"{options.file}:{error.line}:{error.column}: {error.message}") from None
     if not functions:
         raise _Mistake(f"{options.file}: there is no function")
     out = []

@@ -37,10 +37,7 @@ _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MAX_ITEMS = 256
 _MAX_READS = 2000
 
-_LIBRARIES = tuple(
-    os.path.realpath(sysconfig.get_paths()[k]) + os.sep
-    for k in ("stdlib", "platstdlib", "purelib", "platlib")
-) + (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
+_LIBRARIES = (*tuple(os.path.realpath(sysconfig.get_paths()[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")), os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
 class Read(NamedTuple):
@@ -147,9 +144,7 @@ class _Walker:
             return []
         if isinstance(obj, type):
             if not _is_library_module(obj.__module__):
-                return [
-                    getattr(v, "__func__", v) for k, v in vars(obj).items() if k in self.known
-                ]
+                return [getattr(v, "__func__", v) for k, v in vars(obj).items() if k in self.known]
             return []
         if type(obj) is tuple:
             return list(obj)

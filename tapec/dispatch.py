@@ -47,7 +47,7 @@ MAX_LINKED = 64
 class Variant:
     """One trace of the function, compiled.  ``reads``: what else it depended on."""
 
-    __slots__ = ("compiled", "pull", "program", "reads", "traced")
+    __slots__ = ("compiled", "program", "pull", "reads", "traced")
 
     def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
         self.reads = reads
@@ -236,7 +236,10 @@ class Dispatcher:
                     failed = error
                     continue
                 if at:
-                    self.signatures[flat.key] = [variant, *(v for v in variants if v is not variant)]
+                    self.signatures[flat.key] = [
+                        variant,
+                        *(v for v in variants if v is not variant),
+                    ]
                 if variant.compiled.direct and variant not in self.linked:
                     self.link(variant)
                 return result, variant, call
@@ -338,7 +341,7 @@ def inline(tape: Any, program: Program, traced: Traced, seeds: Sequence[Any]) ->
     for x in program.leaves:
         # What would be a Python number outside of a trace takes the dtype of what it meets.
         if isinstance(x, Result) and x.box in ("float", "int", "complex"):
-            values[x.index].kind = weak_kind(values[x.index].type)
+            values[x.slot].kind = weak_kind(values[x.slot].type)
     return program.rebuild(values)
 
 

@@ -125,7 +125,9 @@ def _refuse_subclass(array: np.ndarray[Any, Any], name: Callable[[], str]) -> No
             f"{name()} is a masked array; pass array.filled(...) and a mask, and use np.where"
         )
     if isinstance(array, np.matrix):
-        raise TapecTypeError(f"{name()} is an np.matrix, whose * and ** differ; pass np.asarray(...)")
+        raise TapecTypeError(
+            f"{name()} is an np.matrix, whose * and ** differ; pass np.asarray(...)"
+        )
 
 
 def _no_derivative(leaf: Any, name: str) -> TapecTypeError:

@@ -44,13 +44,13 @@ def check_grads(
     unknown = set(modes) - {"fwd", "rev"}
     if unknown or not modes:
         raise ValueError(f"check_grads: modes are 'fwd' and 'rev', not {modes!r}")
-    args = tuple(args)
-    for k, leaf in enumerate(trees.flatten(args)[0]):
+    given = tuple(args)
+    for k, leaf in enumerate(trees.flatten(given)[0]):
         if np.asarray(leaf).dtype.kind not in "fci":
             raise TypeError(f"check_grads: leaf {k} of args is a {type(leaf).__qualname__}")
-    args = _map(lambda x: np.asarray(x, float) if np.asarray(x).dtype.kind == "i" else x, args)
+    given = _map(lambda x: np.asarray(x, float) if np.asarray(x).dtype.kind == "i" else x, given)
     rng = np.random.default_rng(0)
-    _check(fn, args, order, tuple(modes), atol, rtol, rng, "")
+    _check(fn, given, order, tuple(modes), atol, rtol, rng, "")
 
 
 def _check(

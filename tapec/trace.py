@@ -39,7 +39,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype, type, enu
 class Output(NamedTuple):
     """A result leaf that the kernel computes: its index among the results, and its type."""
 
-    index: int
+    slot: int
     type: Type
 
 

@@ -57,10 +57,10 @@ class Transform(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Place of kernel result ``index`` in what the user gets, and how it is boxed:
+    """Place of kernel result ``slot`` in what the user gets, and how it is boxed:
     ``float``, ``int``, ``bool``, ``complex``, ``scalar`` (NumPy scalar) or ``array``."""
 
-    index: int
+    slot: int
     box: str
 
 
@@ -93,7 +93,7 @@ class Program(NamedTuple):
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The user's structure from one (already boxed) value per kernel result."""
         return self.treedef.unflatten(
-            [values[x.index] if type(x) is Result else x.value for x in self.leaves]
+            [values[x.slot] if isinstance(x, Result) else x.value for x in self.leaves]
         )
 
 
@@ -178,7 +178,7 @@ def _wrt(traced: Traced) -> list[int]:
 def _output_tree(traced: Traced, base: int = 0) -> Any:
     return traced.treedef.unflatten(
         [
-            _Leaf(Result(base + x.index, _box(x.type)) if isinstance(x, Output) else x)
+            _Leaf(Result(base + x.slot, _box(x.type)) if isinstance(x, Output) else x)
             for x in traced.leaves
         ]
     )
@@ -214,10 +214,7 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
             )
         n = kids[0].num_leaves
         aux = traced.treedef.unflatten(
-            [
-                _Leaf(Result(x.index, _box(x.type)) if isinstance(x, Output) else x)
-                for x in leaves
-            ]
+            [_Leaf(Result(x.slot, _box(x.type)) if isinstance(x, Output) else x) for x in leaves]
         )[1]
         leaves, treedef = leaves[:n], kids[0]
     if not trees.is_leaf(treedef):
@@ -265,7 +262,7 @@ def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
 
 def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
     value, aux = _split_aux(traced, transform, traced.subject)
-    fn, base = _reverse(traced, value.index)
+    fn, base = _reverse(traced, value.slot)
     keep: list[int] = []
     if transform.kind == "value_and_grad" or transform.has_aux:
         keep = list(range(base))
@@ -277,7 +274,7 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
     ]
     tree = _argument_trees(traced, transform, leaves)
     if transform.kind == "value_and_grad":
-        first: Any = _Leaf(Result(value.index, _box(value.type)))
+        first: Any = _Leaf(Result(value.slot, _box(value.type)))
         if transform.has_aux:
             first = (first, aux)
         return _program(fn, (first, tree))
@@ -286,6 +283,7 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     from tapec.ir.jvp import jvp
+
     fn = simplify(traced.fn)
     wrt = _wrt(traced)
     forward = jvp(fn, wrt)
@@ -295,8 +293,8 @@ def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     dot = traced.treedef.unflatten(
         [
             _Leaf(
-                Result(n + tangents[x.index], _box(x.type))
-                if isinstance(x, Output) and x.index in tangents
+                Result(n + tangents[x.slot], _box(x.type))
+                if isinstance(x, Output) and x.slot in tangents
                 else Constant(None)
             )
             for x in traced.leaves
@@ -343,7 +341,7 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
                 f"jacobian: {where_defined(traced.subject)} returned {x.value!r}, "
                 "which has no derivative"
             )
-    outputs = [x.index for x in traced.leaves if isinstance(x, Output)]
+    outputs = [x.slot for x in traced.leaves if isinstance(x, Output)]
     rows = sum(fn.results[i].type.size for i in outputs)
     columns = sum(fn.params[p].type.size for p in _wrt(traced))
     blocks = _blocks(fn, _wrt(traced), outputs, columns <= rows, inline)
@@ -352,7 +350,7 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
     value, _ = _split_aux(traced, transform, traced.subject)
-    fn, base = _reverse(traced, value.index)
+    fn, base = _reverse(traced, value.slot)
     fn = simplify(select_results(fn, range(base, len(fn.results))))
     outputs = list(range(len(fn.results)))
     blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
@@ -362,10 +360,10 @@ def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 
 class _Position:
-    """A leaf that stands for result number ``index``."""
+    """A leaf that stands for result number ``slot``."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
 
 
 class _Blocks(NamedTuple):
@@ -459,8 +457,9 @@ def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:
 
 def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     from tapec.ir.jvp import jvp
+
     value, _ = _split_aux(traced, transform, traced.subject)
-    fn, base = _reverse(traced, value.index)
+    fn, base = _reverse(traced, value.slot)
     fn = simplify(select_results(fn, range(base, len(fn.results))))
     wrt = _wrt(traced)
     n = len(fn.results)

@@ -13,6 +13,7 @@ structure and is not a leaf.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +27,15 @@ NAMESPACE = "tapec"
 
 def flatten(tree: Any) -> tuple[list[Any], PyTreeSpec]:
     """The leaves of ``tree`` in a fixed order, and its structure (hashable)."""
-    global flatten
+    leaves, treedef = _optree().tree_flatten(tree, namespace=NAMESPACE)
+    return leaves, treedef
+
+
+@functools.cache
+def _optree() -> Any:
     import optree
 
-    plain = optree.tree_flatten
-
-    def flatten(tree: Any) -> tuple[list[Any], PyTreeSpec]:
-        return plain(tree, namespace=NAMESPACE)
-
-    return flatten(tree)
+    return optree
 
 
 def unflatten(treedef: PyTreeSpec, leaves: Iterable[Any]) -> Any:
