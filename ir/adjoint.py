@@ -1,18 +1,20 @@
-"""``AdjointBuilder``: the builder that derivative rules of the reverse mode write with.
+"""``AdjointBuilder``: the builder that derivative rules write with, in both modes.
 
 A cotangent that is exactly zero may mean "this branch was not selected": below a
 ``select``, the derivative of the arm not taken is often infinite or NaN, and
 ``0 * inf`` would poison the gradient.  So cotangents that come out of an operation
-with ``masks=True`` (select, max, gather, place, ...), and everything that is derived
-from them, are *masked*, and products with a masked cotangent are *strong*: zero
-where the cotangent is zero, whatever the other factor is.  Elsewhere products stay
-plain ``mul``, which the simplifier knows more about.
+with ``masks=True`` (select, max, gather, ...), and everything that is derived from
+them, are *masked*, and products with a masked cotangent are *strong*: zero where the
+cotangent is zero, whatever the other factor is.  Elsewhere products stay plain ``mul``,
+which the simplifier knows more about.  Forward mode does the same with tangents
+(``masks_tangent=True``): in ``sqrt(max(x, 0))`` at -1 it is the tangent of ``max`` that
+is zero, and the derivative of ``sqrt`` that is infinite.
 
 Rules take part through three methods:
 
-``b.ct_mul(ct, p)``   the product of the op's cotangent and a partial derivative;
-``b.mask(v)``         declare ``v`` masked (the transform does that itself for all that
-                      the rule of a ``masks=True`` op returns);
+``b.ct_mul(ct, p)``   the product of the op's cotangent (or a tangent) and a partial derivative;
+``b.mask(v)``         declare ``v`` masked (the transform does that itself for all that a rule
+                      returns, if the op masks or was given something masked);
 ``b.is_masked(v)``.
 """
 

@@ -193,13 +193,19 @@ def _div_vjp(b: AdjointBuilder, op: Op, cts: Cts) -> Cts:
     return ct_x, b.ct_mul(b.ct_mul(ct_x, op.results[0]), -1)
 
 
-def _div_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:
+def _div_jvp(b: AdjointBuilder, op: Op, tangents: Cts) -> Cts:
     """(dx - z dy) / y."""
     dx, dy = tangents
-    if dy is not None:
-        t = b.mul(op.results[0], dy)
-        dx = b.neg(t) if dx is None else b.sub(dx, t)
-    return (None if dx is None else b.div(dx, op.operands[1]),)
+    y = op.operands[1]
+    t = None if dy is None else b.ct_mul(dy, op.results[0])
+    if dx is None:
+        assert t is not None
+        total = b.neg(t)
+    else:
+        total = dx if t is None else b.sub(dx, t)
+    if b.masked.isdisjoint((dx, dy)):
+        return (b.div(total, y),)
+    return (b.ct_mul(b.mask(total), _over(b, 1, y)),)
 
 
 _binary(
@@ -439,12 +445,12 @@ def _extremum_jvp(closer: str, further: str) -> Callable[[Builder, Op, Cts], Cts
 
 
 _binary(
-    "max", np.maximum, "own:max", "bif", commutative=True, masks=True,
+    "max", np.maximum, "own:max", "bif", commutative=True, masks=True, masks_tangent=True,
     vjp=_extremum_vjp("gt", "lt"), jvp=_extremum_jvp("gt", "lt"),
     sympy=lambda sp, x, y: sp.Max(x, y), samples=_EXACT,
 )  # fmt: skip
 _binary(
-    "min", np.minimum, "own:min", "bif", commutative=True, masks=True,
+    "min", np.minimum, "own:min", "bif", commutative=True, masks=True, masks_tangent=True,
     vjp=_extremum_vjp("lt", "gt"), jvp=_extremum_jvp("lt", "gt"),
     sympy=lambda sp, x, y: sp.Min(x, y), samples=_EXACT,
 )  # fmt: skip
@@ -474,6 +480,7 @@ define(
     numpy=lambda xs, attrs: np.where(xs[0], xs[1], xs[2]),
     elementwise=True,
     masks=True,
+    masks_tangent=True,
     llvm="own:select",
     vjp=_select_vjp,
     jvp=_select_jvp,
@@ -506,18 +513,18 @@ def _null_mul_vjp(b: AdjointBuilder, op: Op, cts: Cts) -> Cts:
     )
 
 
-def _product_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:
-    """d(ct p) = dct p + ct dp: the tangent of a masked zero is zero too, so the products
-    are of the kind of the op itself."""
+def _product_jvp(b: AdjointBuilder, op: Op, tangents: Cts) -> Cts:
+    """d(ct p) = dct p + ct dp.  The tangent of a masked zero is zero too, so the products
+    are of the kind of the op itself, but that a masked tangent of p is strong as well."""
     (x, y), (dx, dy) = op.operands, tangents
     parts = []
     if dx is not None:
         parts.append(b.emit(op.name, (dx, y)))
     if dy is not None:
-        parts.append(b.emit(op.name, (x, dy)))
-    if not parts:
-        return (None,)
-    return (parts[0] if len(parts) == 1 else b.add(parts[0], parts[1]),)
+        parts.append(b.emit("null_mul" if b.is_masked(dy) else op.name, (x, dy)))
+    if len(parts) == 2:
+        parts = [b.add(*parts)]
+    return (b.mask(parts[0]),)
 
 
 _binary(

@@ -144,7 +144,7 @@ define(
     numpy=_scatter_numpy,
     vjp=_scatter_vjp,
     jvp=_scatter_jvp,
-    masks=True,
+    masks_tangent=True,
     samples=Samples(
         low=(-3.0, -3.0, 0.0),
         high=(3.0, 3.0, 3.0),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapec.ir.adjoint import inline_calls
+from tapec.ir.adjoint import AdjointBuilder, inline_calls
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
@@ -30,7 +30,7 @@ def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
     """
     fn = inline_calls(fn)
     wrt = differentiable_params(fn, wrt)
-    b = Builder()
+    b = AdjointBuilder()
     b.params.extend(fn.params)
     tangents: dict[Value, Value] = {}
     for k in wrt:
@@ -51,11 +51,15 @@ def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
             if t is not None:
                 tangents[op.results[0]] = t
             continue
-        found = _rule(b, entry, op, [tangents.get(x) for x in op.operands])
+        given = [tangents.get(x) for x in op.operands]
+        masked = entry.masks_tangent or not b.masked.isdisjoint(given)
+        found = _rule(b, entry, op, given)
         for z, dz in zip(op.results, found, strict=True):
             if dz is not None and z.type.dtype.is_inexact:
                 if dz.type is not z.type:
                     raise AssertionError(f"the jvp of {op.name!r} gives {dz.type} for {z.type}")
+                if masked:
+                    b.masked.add(dz)
                 tangents[z] = dz
     b.loc = None
     results = [*fn.results]
@@ -66,30 +70,35 @@ def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
     return b.function(f"{fn.name}.jvp", results)
 
 
-def _from_partials(b: Builder, entry: OpDef, op: Op, tangents: dict[Value, Value]) -> Value | None:
+def _from_partials(
+    b: AdjointBuilder, entry: OpDef, op: Op, tangents: dict[Value, Value]
+) -> Value | None:
+    """The sum of tangent times partial derivative over the operands."""
     z = op.results[0]
     if not z.type.dtype.is_inexact:
         return None
     assert entry.partials is not None
     total: Value | None = None
+    masked = False
     for x, p in zip(op.operands, entry.partials(b, z, *op.operands)):
         t = tangents.get(x)
         if t is None or p is None:
             continue
-        if isinstance(p, Value):
-            t = b.emit("mul", (t, p))
-        elif p == -1:
-            if total is not None:
-                total = b.emit("sub", (total, t))
-                continue
-            t = b.emit("neg", (t,))
-        elif p != 1:
-            t = b.emit("mul", (t, b.constant(p, t.type)))
-        total = t if total is None else b.emit("add", (total, t))
+        masked = masked or t in b.masked
+        if total is None:
+            total = b.ct_mul(t, p)
+        elif not isinstance(p, Value) and p == -1:
+            total = b.pair("sub", total, t)
+        else:
+            total = b.pair("add", total, b.ct_mul(t, p))
+    if masked and total is not None:
+        b.masked.add(total)
     return total
 
 
-def _rule(b: Builder, entry: OpDef, op: Op, tangents: list[Value | None]) -> Sequence[Value | None]:
+def _rule(
+    b: AdjointBuilder, entry: OpDef, op: Op, tangents: list[Value | None]
+) -> Sequence[Value | None]:
     if entry.jvp is not None:
         return entry.jvp(b, op, tangents)
     if entry.linear and all(t is None or k in entry.linear for k, t in enumerate(tangents)):
@@ -104,7 +113,7 @@ def _rule(b: Builder, entry: OpDef, op: Op, tangents: list[Value | None]) -> Seq
     return _transposed(b, op, tangents)
 
 
-def _transposed(b: Builder, op: Op, tangents: list[Value | None]) -> Sequence[Value | None]:
+def _transposed(b: AdjointBuilder, op: Op, tangents: list[Value | None]) -> Sequence[Value | None]:
     """J t as the transpose of u → Jᵀ u, which the vjp of the operation alone computes."""
     one = Builder()
     operands = [one.param(x.type) for x in op.operands]
@@ -115,7 +124,8 @@ def _transposed(b: Builder, op: Op, tangents: list[Value | None]) -> Sequence[Va
     pullback = vjp(alone, wrt, outputs)
     seeds = range(len(operands), len(operands) + len(outputs))
     grads = range(len(z), len(z) + len(wrt))
-    pushforward = vjp(pullback, list(seeds), list(grads))
+    masked = not b.masked.isdisjoint(tangents)
+    pushforward = vjp(pullback, list(seeds), list(grads), masked_seeds=masked)
     # u enters linearly, so its value does not matter.
     args = [*op.operands, *[b.zeros(z[k].type) for k in outputs]]
     args += [t for t in tangents if t is not None]

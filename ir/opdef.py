@@ -11,8 +11,9 @@ Kinds of rule:
                              several results.  The interpreter casts to the inferred types.
 ``partials(b, z, *xs)``      elementwise ops: ∂z/∂xᵢ for each operand, as a Value of z's type,
                              a Python number, or None (no derivative).  Both modes follow.
-``vjp(b, op, cts)``          other ops: cotangents of ``op.results`` (None: zero) → cotangents of
-                             ``op.operands`` (None: zero).  Values of ``op`` may be used as residuals.
+``vjp(b, op, cts)``          other ops: cotangents of ``op.results`` (None: zero) → cotangents
+                             of ``op.operands`` (None: zero).  Values of ``op`` may be used
+                             as residuals.
 ``jvp(b, op, tangents)``     tangents of operands (None: zero) → tangents of results.
 ``linear``                   operand positions in which the op is linear: the jvp is then the op
                              itself applied to the tangents.
@@ -37,7 +38,7 @@ InferRegions = Callable[[tuple[Type, ...], Attrs, tuple[Block, ...]], tuple[Type
 Partial = Value | float | None
 Partials = Callable[..., tuple[Partial, ...]]
 Vjp = Callable[["AdjointBuilder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
-Jvp = Callable[["Builder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
+Jvp = Callable[["AdjointBuilder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,11 @@ class OpDef:
     #: one scalar result per element, all operands of the result's shape
     elementwise: bool = False
     commutative: bool = False
-    #: a zero cotangent may stand for "not selected": products below must be strong
+    #: a zero in an operand's cotangent may stand for "not selected" (select, gather, …):
+    #: products below must be strong, see ``adjoint``
     masks: bool = False
+    #: the same for a zero in the result's tangent (select, place, …)
+    masks_tangent: bool = False
     #: must not be removed, merged or reordered
     effect: bool = False
     #: no operand has a derivative through this op

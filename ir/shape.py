@@ -404,7 +404,7 @@ define(
     numpy=_place_numpy,
     vjp=_place_vjp,
     jvp=_place_jvp,
-    masks=True,
+    masks_tangent=True,
     samples=Samples(
         cases=(
             (("f64[2]",), {"shape": (5,), "at": (((1,), (2,)),)}),

@@ -102,7 +102,7 @@ def _selected_outputs(fn: Function, outputs: Sequence[int] | None) -> list[int]:
         return [k for k, r in enumerate(fn.results) if r.type.dtype.is_inexact]
     for k in outputs:
         if not fn.results[k].type.dtype.is_inexact:
-            raise TypeError(f"{fn.name}: result {k}, {fn.results[k].type}, has no derivative")
+            raise TypeError(f"{fn.name}: result {k} of type {fn.results[k].type} has no derivative")
     return list(outputs)
 
 
