@@ -182,15 +182,17 @@ def _dump(self: Any, stage: str, /, *args: Any, **kwargs: Any) -> str:
     return dump(slow_of(self).dispatcher, slow_of(self).subject, stage, args, kwargs)  # type: ignore[attr-defined]
 
 
+def _is_position(k: Any) -> bool:
+    return isinstance(k, (int, np.integer)) and not isinstance(k, bool)
+
+
 def _argnums(argnums: Any, kind: str) -> tuple[tuple[int, ...], bool]:
     """Normalised argnums, and whether it was one number."""
-    if isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool):
+    if _is_position(argnums):
         return (int(argnums),), True
-    if isinstance(argnums, Sequence) and not isinstance(argnums, (str, bytes)):
-        if argnums and all(
-            isinstance(k, (int, np.integer)) and not isinstance(k, bool) for k in argnums
-        ):
-            return tuple(int(k) for k in argnums), False
+    many = isinstance(argnums, Sequence) and not isinstance(argnums, (str, bytes))
+    if many and argnums and all(_is_position(k) for k in argnums):
+        return tuple(int(k) for k in argnums), False
     raise TapecTypeError(
         f"{kind}: argnums is a position or a tuple of positions of arguments, not {argnums!r}"
     )
@@ -329,7 +331,7 @@ def hvp(fn: Any = None, argnums: int = 0) -> Any:
     >>> tapec.hvp(lambda x: np.sum(x ** 3))(np.array([1.0, 2.0]), np.array([1.0, 0.5]))
     array([6., 6.])
     """
-    if isinstance(argnums, bool) or not isinstance(argnums, (int, np.integer)) or argnums < 0:
+    if not _is_position(argnums) or argnums < 0:
         raise TapecTypeError(f"hvp: argnums is one non-negative position, not {argnums!r}")
     return _transform(fn, "hvp", argnums)
 

@@ -116,7 +116,7 @@ def _dump(options: argparse.Namespace, color: bool) -> str:
         raise _Mistake(f"expected FILE.py:FUNCTION, got {options.function!r}")
     namespace = _load(file)
     found: Any = namespace
-    for k, part in enumerate(name.split(".")):
+    for part in name.split("."):
         found = getattr(found, part, None)
         if found is None:
             known = sorted(

@@ -37,7 +37,11 @@ _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MAX_ITEMS = 256
 _MAX_READS = 2000
 
-_LIBRARIES = (*tuple(os.path.realpath(sysconfig.get_paths()[k]) + os.sep for k in ("stdlib", "platstdlib", "purelib", "platlib")), os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_FOLDERS = [sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+_LIBRARIES = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in [*_FOLDERS, os.path.dirname(os.path.abspath(__file__))]
+)
 
 
 class Read(NamedTuple):
