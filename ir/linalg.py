@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapec.ir.adjoint import AdjointBuilder
 from tapec.ir.checks import attr, count, int_tuple, kind_one_of
 from tapec.ir.core import Attrs, Op, Type, Value
 from tapec.ir.opdef import Samples, define
@@ -96,6 +97,11 @@ def _sorted_back(b: Builder, value: Value, order: Sequence[int]) -> Value:
     return b.transpose(value, perm)
 
 
+def _wanted(b: Builder, x: Value) -> bool:
+    """Whether a derivative with respect to ``x`` is of use: each costs as much as the dot."""
+    return not isinstance(b, AdjointBuilder) or x in b.active
+
+
 def _dot_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     (ct,) = cts
     if ct is None:
@@ -110,12 +116,14 @@ def _dot_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     # The contracted axes come out in the order of the other operand's axes.
     by_y = [cx[k] for k in sorted(range(len(cy)), key=cy.__getitem__)]
     by_x = [cy[k] for k in sorted(range(len(cx)), key=cx.__getitem__)]
-    ct_x = b.dot(ct, y, (at_y, fy), (lead, by))
-    ct_y = b.dot(x, ct, (fx, at_x), (bx, lead))
-    return (
-        _sorted_back(b, ct_x, [*bx, *fx, *by_y]),
-        _sorted_back(b, ct_y, [*by, *by_x, *fy]),
-    )
+    ct_x = ct_y = None
+    if _wanted(b, x):
+        ct_x = b.dot(ct, y, (at_y, fy), (lead, by))
+        ct_x = _sorted_back(b, ct_x, [*bx, *fx, *by_y])
+    if _wanted(b, y):
+        ct_y = b.dot(x, ct, (fx, at_x), (bx, lead))
+        ct_y = _sorted_back(b, ct_y, [*by, *by_x, *fy])
+    return (ct_x, ct_y)
 
 
 def _dot_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:

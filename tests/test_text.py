@@ -307,6 +307,29 @@ def test_errors(text: str, line: int, column: int, message: str) -> None:
     assert marker == " " * (4 + column - 1) + "^"
 
 
+def test_damaged_text_is_an_error_or_another_function() -> None:
+    """Whatever is missing or misplaced, nothing but a ParseError comes out."""
+    rng = np.random.default_rng(0)
+    b = Builder(Loc("a.py", 1))
+    x = b.param(Type(F64, (3,)), "x")
+    b.guard(b.constant(True, Type(BOOL)), True, 'a "b"')
+    y = b.concat([x, b.array([1.0, float("nan")])], 0)
+    text = format_function(
+        b.function("f", [y, *b.call(with_regions(), [b.slice(x, [2], [2], [-2])])])
+    )
+    errors = 0
+    for _ in range(500):
+        at = int(rng.integers(len(text)))
+        width = int(rng.integers(0, 6))
+        extra = "".join(rng.choice(list('%@{}(),:="[]-> \n0x#/.\\'), int(rng.integers(0, 3))))
+        try:
+            verify(parse(text[:at] + extra + text[at + width :]))
+        except ParseError as error:
+            assert error.line >= 1 and error.column >= 1
+            errors += 1
+    assert 100 < errors < 500
+
+
 def test_parse_type() -> None:
     assert parse_type("f64[3, 4]") is Type(F64, (3, 4))
     assert parse_type(" bool[] ") is Type(BOOL)
