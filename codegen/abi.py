@@ -137,13 +137,14 @@ class Variant:
         self._captured[:] = arrays
 
     def call(self, *args: object) -> Any:
-        """Run the entry on exactly matching arguments; ``MISS`` if they do not match."""
+        """Run on exactly matching arguments, also during a trace; ``MISS`` if they do not match
+        or a guard failed."""
         caller = self._caller
         if caller is None:
             # A miss goes down the chain, if the variant is linked into one, and ends at the slow
             # function of the callable that was called: this one.
             caller = new_callable(lambda *args, **kwargs: MISS)
-            set_entry(caller, self.address)
+            set_entry(caller, self.library.address("direct"))
             self._caller = caller
         return caller(*args)
 
@@ -185,7 +186,7 @@ def build_variant(
     addresses["tapec.data"] = ctypes.addressof(data)
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
     library = engine.compile_module(
-        f"{kernel_text}\n{entry.text}", addresses, opt=opt, exports=["entry"]
+        f"{kernel_text}\n{entry.text}", addresses, opt=opt, exports=["entry", "direct"]
     )
     variant = Variant(library, spec, data)
     variant.set_captured(captured)

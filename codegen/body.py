@@ -288,7 +288,7 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
                 total = a if total is None else add(Node("add", v, m, (total, a)))
             return zero(v) if total is None else total
         if name == "gather":
-            axes = map_axes(m)
+            axes = map_axes(m[op.operands[1].type.ndim :])
             for a in args:
                 axes |= a.axes
             return add(Node("gather", v, m, tuple(args), op, axes))

@@ -1,7 +1,7 @@
 """The text of a native entry: arguments checked, outputs allocated, kernel run, results boxed.
 
-``entry_text`` writes the vectorcall function ``@entry`` around a kernel of the same module, from an
-``EntrySpec``.  ``abi`` explains what an entry does, compiles it and links it to a callable.
+``entry_text`` writes two vectorcall functions around a kernel of the same module, from an
+``EntrySpec``: ``@direct``, and ``@entry`` which misses while a trace is in progress.  ``abi`` explains what an entry does, compiles it and links it to a callable.
 
 Invariants
 - No reference count is changed inline and every result of an API call is checked.
@@ -152,8 +152,25 @@ _DECLARATIONS = {
 }
 
 
+_PASSED = "(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames)"
+_MISS = f"""  %next = load ptr, ptr @tapec.data
+  %missed = musttail call ptr %next{_PASSED}
+  ret ptr %missed"""
+# Only calls from outside mind a trace in progress; the compiler itself calls ``direct``.
+_ENTRY = f"""define ptr @entry{_PASSED} nounwind {{
+  %depth = load i32, ptr @tapec.trace_depth
+  %tracing = icmp ne i32 %depth, 0
+  br i1 %tracing, label %miss, label %run
+run:
+  %result = musttail call ptr @direct{_PASSED}
+  ret ptr %result
+miss:
+{_MISS}
+}}"""
+
+
 def entry_text(spec: EntrySpec, kernel: str = "@kernel") -> EntryText:
-    """The vectorcall function ``@entry`` for a kernel of the same module."""
+    """The vectorcall functions ``@entry`` and ``@direct`` for a kernel of the same module."""
     return _EntryWriter(spec, kernel).write()
 
 
@@ -256,16 +273,14 @@ class _EntryWriter:
         self.at("undo0")
         self.do("ret ptr null")
         self.at("miss")
-        following = self.let("load ptr, ptr @tapec.data")
-        passed = "(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames)"
-        self.do(f"%missed = musttail call ptr {following}{passed}")
-        self.do("ret ptr %missed")
+        self.lines.append(_MISS)
         text = "\n".join(
             [
                 "@tapec.data = external global i8",
                 "@tapec.trace_depth = external global i32",
                 *self.globals,
-                f"define ptr @entry{passed} nounwind {{",
+                _ENTRY,
+                f"define ptr @direct{_PASSED} nounwind {{",
                 *self.lines,
                 "}\n",
             ]
@@ -278,8 +293,6 @@ class _EntryWriter:
         # The top bit only says that the caller lends args[-1].
         count = self.let("shl i64 %nargsf, 1")
         self.require(self.let(f"icmp eq i64 {count}, {2 * len(spec.args)}"))
-        depth = self.let("load i32, ptr @tapec.trace_depth")
-        self.require(self.let(f"icmp eq i32 {depth}, 0"))
         statics = inputs = 0
         for i, arg in enumerate(spec.args):
             obj = self.field("ptr", "%args", i * _WORD)

@@ -25,7 +25,7 @@ operations match no rule and must cost well under a microsecond to find that out
 from __future__ import annotations
 
 import gc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,7 +138,12 @@ class Ruleset(dict[str, Kind]):
 
 def _index(rules: list[Rule]) -> _Index:
     makers = dict.fromkeys([g for r in rules for g in r.given])
-    return {g: tuple([r for r in rules if g in r.given]) for g in makers}
+    index = {g: tuple([r for r in rules if g in r.given]) for g in makers}
+    return {g: _shared_tuples.setdefault(rs, rs) for g, rs in index.items()}
+
+
+#: Equal tuples of rules are one object, so that the walk need not try them twice.
+_shared_tuples: dict[tuple[Rule, ...], tuple[Rule, ...]] = {}
 
 
 class Rewriter(Builder):
@@ -148,7 +153,7 @@ class Rewriter(Builder):
     ``slice_of_place``); ``fired`` counts applications by rule name.
     """
 
-    __slots__ = ("cse", "fired", "kinds", "memo", "replaced", "table")
+    __slots__ = ("cse", "fired", "kinds", "memo", "replaced", "tables")
 
     def __init__(
         self,
@@ -165,8 +170,8 @@ class Rewriter(Builder):
         self.replaced: dict[Value, Value] = {} if replaced is None else replaced
         self.memo: dict[Any, Any] = {} if memo is None else memo
         self.fired: Counter[str] = Counter() if fired is None else fired
-        #: value number → result, for operations with one result
-        self.table: dict[tuple[Any, ...], Value] = {}
+        #: operation name → value number → result, for operations with one result
+        self.tables: defaultdict[str, dict[Any, Value]] = defaultdict(dict)
 
     # -- what rules use -------------------------------------------------------------
 
@@ -185,9 +190,10 @@ class Rewriter(Builder):
                 value = self._constants[key] = self.ops[-1].results[0]
             return value
         kind = self.kinds[name]
-        key = _key(name, operands, attrs, kind[0])
+        key = _key(operands, attrs, kind[0])
+        table = self.tables[name]
         if self.cse:
-            found = self.table.get(key)
+            found = table.get(key)
             if found is not None and (not attrs or _same_bits(attrs, found)):
                 return found
         types = _infer_cache.get((name, *[v.type for v in operands])) if not attrs else None
@@ -195,12 +201,12 @@ class Rewriter(Builder):
             types = OPS[name].infer(tuple([v.type for v in operands]), attrs)
         value = self._settle(Op(name, operands, types, attrs, (), self.loc, hint), kind)
         if self.cse:
-            self.table.setdefault(key, value)
+            table.setdefault(key, value)
         return value
 
     def known(self, name: str, operands: tuple[Value, ...]) -> Value | None:
         """The value of an operation without attributes if it has been computed already."""
-        return self.table.get(_key(name, operands, NO_ATTRS, self.kinds[name][0]))
+        return self.tables[name].get(_key(operands, NO_ATTRS, self.kinds[name][0]))
 
     # -- the walk -------------------------------------------------------------------
 
@@ -241,13 +247,14 @@ class Rewriter(Builder):
         The common cases are written out, and operations are made without their constructors:
         this loop is most of the cost of a pass.
         """
-        kinds, replaced, table, cse = self.kinds, self.replaced, self.table, self.cse
-        append, get = self.ops.append, table.get
+        kinds, replaced, tables, cse = self.kinds, self.replaced, self.tables, self.cse
+        append = self.ops.append
         new_op, new_value = Op.__new__, Value.__new__
         key: Any = None
         for op in ops:
             results = op.results
-            kind = kinds[op.name]
+            name = op.name
+            kind = kinds[name]
             if len(results) != 1 or not kind[1] or op.regions:
                 self._odd(op, kind[1])
                 continue
@@ -268,31 +275,30 @@ class Rewriter(Builder):
                     xs = (x, y)
                 if cse:
                     if attrs:
-                        key = _key(op.name, xs, attrs, kind[0])
-                    elif kind[0] and id(x) > id(y):
-                        key = (op.name, y, x)
+                        key = _key(xs, attrs, kind[0])
                     else:
-                        key = (op.name, x, y)
+                        key = (y, x) if kind[0] and id(x) > id(y) else xs
             elif xs:
                 if not replaced.keys().isdisjoint(xs):
                     xs = tuple([replaced.get(v, v) for v in xs])
                     changed = True
                 if cse:
-                    key = _key(op.name, xs, attrs, False) if attrs else (op.name, *xs)
-            elif op.name == "constant":
+                    key = _key(xs, attrs, False) if attrs else xs
+            elif name == "constant":
                 if not self._constant(op):
                     append(op)
                 continue
             elif cse:
-                key = _key(op.name, xs, attrs, False)
+                key = _key(xs, attrs, False)
             if cse:
-                found = get(key)
+                table = tables[name]
+                found = table.get(key)
                 if found is not None and (not attrs or _same_bits(attrs, found)):
                     replaced[result] = found
                     continue
             if changed:
                 new = new_op(Op)
-                new.name = op.name
+                new.name = name
                 new.operands = xs
                 new.attrs = attrs
                 new.regions = ()
@@ -305,25 +311,31 @@ class Rewriter(Builder):
             else:
                 value = result
             # 3. is there a rule that might match?
-            candidate: Any = kind[2]
-            if not candidate and xs:
-                index = kind[3]
-                maker = xs[0].op
-                if maker is not None and maker.name in index:
-                    candidate = True
-                elif len(xs) == 2:
-                    index = kind[4]
-                    maker = xs[1].op
-                    candidate = (maker is not None and maker.name in index) or (
-                        xs[0] is xs[1] and "itself" in index
-                    )
-                elif len(xs) > 2:
-                    candidate = not kind[4].keys().isdisjoint(_makers(xs))
-            if candidate:
+            _, _, always, first, rest = kind
+            if always or len(xs) > 2:
                 self.loc = op.loc
                 value = self._settle(op, kind)
             else:
-                append(op)
+                rules: tuple[Rule, ...] = ()
+                maker = xs[0].op if xs else None
+                if maker is not None and maker.name in first:
+                    rules = first[maker.name]
+                if rest and len(xs) == 2:
+                    maker = xs[1].op
+                    if maker is not None and maker.name in rest:
+                        more = rest[maker.name]
+                        rules = rules + more if rules and rules is not more else more
+                    if xs[0] is xs[1] and "itself" in rest:
+                        rules = rules + rest["itself"]
+                if rules:
+                    self.loc = op.loc
+                for r in rules:
+                    got = r.apply(self, op)
+                    if got is not None:
+                        value = self._fire(r, op, got)
+                        break
+                else:
+                    append(op)
             if value is not result:
                 replaced[result] = value
             if cse:
@@ -347,7 +359,7 @@ class Rewriter(Builder):
         changed = xs != op.operands
         key: Any = None
         if mergeable and not op.regions and op.results and self.cse:
-            key = ("results", _key(op.name, xs, op.attrs, False))
+            key = (op.name, _key(xs, op.attrs, False))
             found = self.memo.get(key)
             if found is not None and _same_bits(op.attrs, found[0]):
                 self.replaced.update(zip(op.results, found, strict=True))
@@ -424,8 +436,8 @@ def paused_gc() -> Iterator[None]:
 # -- value numbers ----------------------------------------------------------------------
 
 
-def _key(name: str, operands: tuple[Value, ...], attrs: Attrs, commutes: bool) -> tuple[Any, ...]:
-    """The value number of an operation: equal for operations that compute the same.
+def _key(operands: tuple[Value, ...], attrs: Attrs, commutes: bool) -> tuple[Any, ...]:
+    """The value number of an operation: equal for operations of one name that compute the same.
 
     Values are their own identity; operands of commutative operations are ordered by
     ``id``, which only decides which of two equal orders is looked up.
@@ -433,11 +445,11 @@ def _key(name: str, operands: tuple[Value, ...], attrs: Attrs, commutes: bool) -
     if attrs:
         if len(attrs) == 1:
             (attr,) = attrs.values()
-            return (name, *operands, attr)
-        return (name, *operands, frozenset(attrs.items()))
+            return (operands, attr)
+        return (operands, frozenset(attrs.items()))
     if commutes and len(operands) == 2 and id(operands[0]) > id(operands[1]):
-        return (name, operands[1], operands[0])
-    return (name, *operands)
+        return (operands[1], operands[0])
+    return operands
 
 
 def _same_bits(attrs: Attrs, found: Value) -> bool:

@@ -133,31 +133,36 @@ def sub_neg(b: Rewriter, op: Op) -> Value | None:
 def add_neg_product(b: Rewriter, op: Op) -> Value | None:
     """x + (-y)*z -> x - y*z, x - (-y)*z -> x + y*z, also for /
 
-    The product with ``-y`` usually has no other use: adjoints of differences look so.
+    The product with ``-y`` usually has no other use: adjoints of differences look so.  Sums of
+    products are everywhere, so the candidates are noted by ``product_of_neg``.
     """
+    negated = b.memo.get(_NEGATED)
+    if negated is None:
+        return None
     x, y = op.operands
-    product = _positive_product(b, y)
-    if product is not None:
+    if y in negated:
+        product = _positive_product(b, y)
         return b.sub(x, product) if op.name == "add" else b.add(x, product)
-    if op.name == "sub":
-        return None
-    product = _positive_product(b, x)
-    return None if product is None else b.sub(y, product)
-
-
-def _positive_product(b: Rewriter, x: Value) -> Value | None:
-    """p if ``x`` is -p, written as a product or quotient with a negated factor."""
-    op = x.op
-    if op is None or (op.name != "mul" and op.name != "div"):
-        return None
-    u, v = op.operands
-    made = u.op
-    if made is not None and made.name == "neg":
-        return b.emit(op.name, (made.operands[0], v))
-    made = v.op
-    if made is not None and made.name == "neg":
-        return b.emit(op.name, (u, made.operands[0]))
+    if op.name == "add" and x in negated:
+        return b.sub(y, _positive_product(b, x))
     return None
+
+
+#: key in ``Rewriter.memo``: the set of products and quotients with a negated factor
+_NEGATED = "negated products"
+
+
+def _positive_product(b: Rewriter, x: Value) -> Value:
+    """p, for ``x`` = -p that is written as a product or quotient with a negated factor."""
+    op = x.op
+    assert op is not None
+    u, v = op.operands
+    n = _maker(u, "neg")
+    if n is not None:
+        return b.emit(op.name, (n.operands[0], v))
+    n = _maker(v, "neg")
+    assert n is not None
+    return b.emit(op.name, (u, n.operands[0]))
 
 
 @rule("neg", given="sub", up_to="sign of zero")
@@ -183,7 +188,8 @@ def neg_product(b: Rewriter, op: Op) -> Value | None:
     c = splat(x)
     if c is not None:
         return b.emit(inner.name, (b.like(-c, x), y))
-    return _positive_product(b, op.operands[0])
+    negated = b.memo.get(_NEGATED, ())
+    return _positive_product(b, op.operands[0]) if op.operands[0] in negated else None
 
 
 @rule("mul", "div", given="neg")
@@ -191,23 +197,20 @@ def product_of_neg(b: Rewriter, op: Op) -> Value | None:
     """(-x)*(-y) -> x*y, (-x)*c -> x*(-c), (-x)*y -> -p if p = x*y is there already; also for /"""
     x, y = op.operands
     nx, ny = _maker(x, "neg"), _maker(y, "neg")
-    if nx is not None:
-        u = nx.operands[0]
-        if ny is not None:
-            return b.emit(op.name, (u, ny.operands[0]))
-        c = splat(y)
-        if c is not None and _is_float(y):
-            return b.emit(op.name, (u, b.like(-c, y)))
-        known = b.known(op.name, (u, y))
-        return None if known is None else b.neg(known)
-    if ny is None:
-        return None
-    v = ny.operands[0]
-    c = splat(x)
-    if c is not None and _is_float(x):
-        return b.emit(op.name, (b.like(-c, x), v))
-    known = b.known(op.name, (x, v))
-    return None if known is None else b.neg(known)
+    u = x if nx is None else nx.operands[0]
+    v = y if ny is None else ny.operands[0]
+    if nx is not None and ny is not None:
+        return b.emit(op.name, (u, v))
+    other = y if ny is None else x
+    c = splat(other)
+    if c is not None and _is_float(other):
+        minus = b.like(-c, other)
+        return b.emit(op.name, (u, minus) if ny is None else (minus, v))
+    known = b.known(op.name, (u, v))
+    if known is not None:
+        return b.neg(known)
+    b.memo.setdefault(_NEGATED, set()).add(op.results[0])
+    return None
 
 
 @rule("abs", given=("neg", "abs", "exp"))

@@ -181,7 +181,7 @@ def _resolve(op: str, kinds: tuple[Kind, ...]) -> Entry:
     shape = broadcast_shapes(*shapes)
     casts = tuple([d if _dtype(k) is not d else None for k, d in zip(kinds, wanted)])
     plain = not any(casts) and not any(isinstance(k, type) for k in kinds)
-    exact = plain and all(s == shape for s in shapes)
+    exact = all(s == shape for s in shapes)
     result = Type(wanted[-1], shape)
     weak = all(k.__class__ is Weak or isinstance(k, type) for k in kinds)
     kind = weak_kind(result) if weak and wanted[-1].kind in "fi" else result

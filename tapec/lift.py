@@ -11,6 +11,7 @@ slices, reshapes and ``place``.  Names of values come from the user's assignment
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,11 +34,15 @@ def lift(tape: Tape, outputs: Sequence[Any], name: str) -> Function:
     """The function that computes ``outputs``: parameters are the tape's inputs in order,
     then its captures (``tape.captures`` is final afterwards)."""
     closed, tape.closed = tape.closed, False
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here becomes garbage, and scanning what is made is half the time
     try:
         results = [as_tracer(tape, value).id for value in outputs]
+        return _Lift(tape).function(results, name)
     finally:
         tape.closed = closed
-    return _Lift(tape).function(results, name)
+        if collecting:
+            gc.enable()
 
 
 class _Lift:
@@ -77,7 +82,8 @@ class _Lift:
         if found is not None:
             return found
         value, type = self.constants[at]
-        return self.constant(at, value, type)
+        found = self.env[at] = self.constant(at, value, type)
+        return found
 
     def constant(self, at: int, value: Any, type: Type) -> Value:
         key = (at, type.shape)
@@ -89,13 +95,14 @@ class _Lift:
     def shaped(self, at: int, shape: tuple[int, ...], loc: Loc | None) -> Value:
         """The value of ``at`` broadcast to ``shape``."""
         value = self.env[at]
-        if value is None:
+        if value is not None and value.type.shape == shape:
+            return value
+        if at in self.constants:
             held, type = self.constants[at]
             if not isinstance(held, Dense):
                 return self.constant(at, held, type.with_shape(shape))
             value = self.value(at)
-        if value.type.shape == shape:
-            return value
+        assert value is not None
         key = (at, shape)
         found = self._shaped.get(key)
         if found is None:

@@ -328,6 +328,11 @@ def test_variant_call_returns_miss() -> None:
     )
     assert variant.call(1.0) == [2.0, 2.0]
     assert variant.call(1) is MISS and variant.call() is MISS
+    abi.trace_depth.value += 1
+    try:
+        assert variant.call(1.0) == [2.0, 2.0] and variant.call(1) is MISS
+    finally:
+        abi.trace_depth.value -= 1
 
 
 def test_invalid_results_are_refused() -> None:
