@@ -93,7 +93,7 @@ MISS = _Miss()
 class Variant:
     """Loaded native code for one signature: an entry and its data block.
 
-    It may be linked into the chain of one callable, and called directly with ``call``.
+    It may be linked into the chain of one callable, and ``call`` runs it outside of the chain.
     """
 
     __slots__ = (
@@ -141,8 +141,6 @@ class Variant:
         or a guard failed."""
         caller = self._caller
         if caller is None:
-            # A miss goes down the chain, if the variant is linked into one, and ends at the slow
-            # function of the callable that was called: this one.
             caller = new_callable(lambda *args, **kwargs: MISS)
             set_entry(caller, self.library.address("direct"))
             self._caller = caller
@@ -184,6 +182,7 @@ def build_variant(
         name for name in (*entry.symbols, *symbols) if name not in _OWN_SYMBOLS
     )
     addresses["tapec.data"] = ctypes.addressof(data)
+    addresses["tapec.slow"] = slow_entry()
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
     library = engine.compile_module(
         f"{kernel_text}\n{entry.text}", addresses, opt=opt, exports=["entry", "direct"]
@@ -193,7 +192,7 @@ def build_variant(
     return variant
 
 
-_OWN_SYMBOLS = {"tapec.data", "tapec.trace_depth"}
+_OWN_SYMBOLS = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
 _chain_lock = threading.Lock()
 
 

@@ -1,7 +1,8 @@
 """The text of a native entry: arguments checked, outputs allocated, kernel run, results boxed.
 
-``entry_text`` writes two vectorcall functions around a kernel of the same module, from an
-``EntrySpec``: ``@direct``, and ``@entry`` which misses while a trace is in progress.  ``abi`` explains what an entry does, compiles it and links it to a callable.
+``entry_text`` writes two vectorcall functions around a kernel of the same module: ``@entry``, which
+hands what it does not accept to the next variant, and everything while a trace is in progress; and
+``@direct``, which knows neither trace nor other variants.  ``abi`` compiles and links them.
 
 Invariants
 - No reference count is changed inline and every result of an API call is checked.
@@ -152,30 +153,50 @@ _DECLARATIONS = {
 }
 
 
-_PASSED = "(ptr %self, ptr %args, i64 %nargsf, ptr %kwnames)"
-_MISS = f"""  %next = load ptr, ptr @tapec.data
-  %missed = musttail call ptr %next{_PASSED}
-  ret ptr %missed"""
-# Only calls from outside mind a trace in progress; the compiler itself calls ``direct``.
-_ENTRY = f"""define ptr @entry{_PASSED} nounwind {{
+_PASSED = "(ptr %self, ptr %args, i64 %nargsf, ptr {})"
+_FUNCTIONS = f"""@tapec.data = external global i8
+@tapec.trace_depth = external global i32
+declare ptr @tapec.slow(ptr, ptr, i64, ptr)
+
+define ptr @entry{_PASSED.format("%kwnames")} nounwind {{
+  %next = load ptr, ptr @tapec.data
   %depth = load i32, ptr @tapec.trace_depth
   %tracing = icmp ne i32 %depth, 0
-  br i1 %tracing, label %miss, label %run
+  %keywords = icmp ne ptr %kwnames, null
+  %odd = or i1 %tracing, %keywords
+  br i1 %odd, label %miss, label %run
 run:
-  %result = musttail call ptr @direct{_PASSED}
+  %result = musttail call ptr @body{_PASSED.format("%next")}
   ret ptr %result
 miss:
-{_MISS}
-}}"""
+  %missed = musttail call ptr %next{_PASSED.format("%kwnames")}
+  ret ptr %missed
+}}
+
+define ptr @direct{_PASSED.format("%kwnames")} nounwind {{
+  %keywords = icmp ne ptr %kwnames, null
+  br i1 %keywords, label %miss, label %run
+run:
+  %result = musttail call ptr @body{_PASSED.format("@tapec.slow")}
+  ret ptr %result
+miss:
+  %missed = musttail call ptr @tapec.slow{_PASSED.format("%kwnames")}
+  ret ptr %missed
+}}
+"""
 
 
 def entry_text(spec: EntrySpec, kernel: str = "@kernel") -> EntryText:
-    """The vectorcall functions ``@entry`` and ``@direct`` for a kernel of the same module."""
+    """The vectorcall functions ``@entry`` and ``@direct`` for a kernel of the same module.
+
+    Both have looked at the keywords; ``@body``, which they share, gets the function to call on a
+    miss in that place.
+    """
     return _EntryWriter(spec, kernel).write()
 
 
 class _EntryWriter:
-    """Writes the entry in order: checks, outputs, workspace, kernel, boxes, structure.
+    """Writes the shared body in order: checks, outputs, workspace, kernel, boxes, structure.
 
     Every step that can fail jumps to the clean-up of what is owned by then; the clean-up blocks
     fall through to each other in reverse order of acquisition.
@@ -186,7 +207,7 @@ class _EntryWriter:
         self.kernel = kernel
         self.lines: list[str] = []
         self.globals: list[str] = []
-        self.symbols: set[str] = {"tapec.data", "tapec.trace_depth"}
+        self.symbols: set[str] = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
         self.serial = 0
         self.owned: list[str] = []
 
@@ -273,14 +294,13 @@ class _EntryWriter:
         self.at("undo0")
         self.do("ret ptr null")
         self.at("miss")
-        self.lines.append(_MISS)
+        self.do(f"%missed = musttail call ptr %next{_PASSED.format('null')}")
+        self.do("ret ptr %missed")
         text = "\n".join(
             [
-                "@tapec.data = external global i8",
-                "@tapec.trace_depth = external global i32",
+                _FUNCTIONS,
                 *self.globals,
-                _ENTRY,
-                f"define ptr @direct{_PASSED} nounwind {{",
+                f"define internal ptr @body{_PASSED.format('%next')} noinline nounwind {{",
                 *self.lines,
                 "}\n",
             ]
@@ -289,7 +309,6 @@ class _EntryWriter:
 
     def check_arguments(self) -> None:
         spec = self.spec
-        self.require(self.let("icmp eq ptr %kwnames, null"))
         # The top bit only says that the caller lends args[-1].
         count = self.let("shl i64 %nargsf, 1")
         self.require(self.let(f"icmp eq i64 {count}, {2 * len(spec.args)}"))
