@@ -46,7 +46,7 @@ class Node:
     the node depends on.
     """
 
-    __slots__ = ("args", "axes", "dtype", "kind", "map", "op", "text", "uses", "value")
+    __slots__ = ("args", "axes", "dtype", "kind", "map", "op", "text", "value")
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class Node:
             for a in args:
                 axes |= a.axes
         self.axes = axes
-        self.uses = 0
         self.text: Any = None
 
 
@@ -187,8 +186,14 @@ def segments(program: Program, nest: Nest) -> list[Segment]:
     rank = len(nest.space)
     cuts: list[set[int]] = [{0, n} for n in nest.space]
     seen: set[tuple[Value, IndexMap]] = set()
-    stack = list(nest.wanted())
-    any_place = False
+    stack = []
+    cut = False
+    for v in nest.wanted():
+        stack.append((v, identity_map(v.type.shape)))
+        for axis, n in enumerate(v.type.shape):
+            if n != nest.space[axis]:
+                cuts[axis].add(n)
+                cut = True
     while stack:
         key = stack.pop()
         if key in seen:
@@ -200,7 +205,7 @@ def segments(program: Program, nest: Nest) -> list[Segment]:
         op = v.op
         assert op is not None
         if op.name == "place":
-            any_place = True
+            cut = True
             for k in range(len(op.operands)):
                 found = piece_ranges(op, k, m)
                 if found is None:
@@ -215,7 +220,7 @@ def segments(program: Program, nest: Nest) -> list[Segment]:
             stack.extend(_gather_indices(op, m))
         else:
             stack.extend(operand_maps(op, m))
-    if not any_place:
+    if not cut:
         return [tuple((0, n) for n in nest.space)]
     parts: list[Segment] = [()]
     for k in range(rank):
@@ -230,8 +235,11 @@ def _gather_indices(op: Op, m: IndexMap) -> list[tuple[Value, IndexMap]]:
     return [(v, head) for v in op.operands[1:]]
 
 
-def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], list[Node]]:
-    """All nodes of the body in execution order, and the node of each wanted value."""
+def build(
+    program: Program, nest: Nest, segment: Segment
+) -> tuple[list[Node], list[Node | None]]:
+    """All nodes of the body in execution order, and the node of each wanted value (None where
+    this segment lies outside of it)."""
     memo: dict[tuple[Value, IndexMap], Node] = {}
     order: list[Node] = []
     zeros: dict[Type, Node] = {}
@@ -247,8 +255,6 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
         )
 
     def add(node: Node) -> Node:
-        for a in node.args:
-            a.uses += 1
         order.append(node)
         return node
 
@@ -307,8 +313,15 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
             return found
         return args[0]  # index-like: the element of the operand
 
-    wanted = [(v, canonical(m)) for v, m in nest.wanted()]
+    wanted: list[tuple[Value, IndexMap] | None] = [
+        (v, canonical(identity_map(v.type.shape)))
+        if all(hi <= n for (_, hi), n in zip(segment, v.type.shape))
+        else None
+        for v in nest.wanted()
+    ]
     for root in wanted:
+        if root is None:
+            continue
         stack: list[tuple[tuple[Value, IndexMap], list[tuple[Value, IndexMap]] | None]] = [
             (root, None)
         ]
@@ -333,9 +346,7 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
                     stack.extend((k, None) for k in reversed(todo))
                     continue
             memo[key] = make(v, m, [memo[k] for k in pending])
-    roots = [memo[k] for k in wanted]
-    for r in roots:
-        r.uses += 1
+    roots = [None if k is None else memo[k] for k in wanted]
     return order, roots
 
 

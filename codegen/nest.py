@@ -159,9 +159,9 @@ def fold_lanes(k: KernelEmitter, kind: str, dtype: DType, vectors: list[str], w:
 # -- analysis ---------------------------------------------------------------------------
 
 
-def _result_strides(op: Op, space: Sequence[int]) -> list[int]:
-    """Strides of a reduction's result per axis of the space; 0 on reduced axes."""
-    axes = op.attrs["axes"]
+def _result_strides(op: Op) -> list[int]:
+    """Strides of a reduction's result per axis of its operand; 0 on reduced axes."""
+    axes, space = op.attrs["axes"], op.operands[0].type.shape
     kept = [j for j in range(len(space)) if j not in axes]
     strides = [0] * len(space)
     for j, s in zip(kept, strides_of([space[j] for j in kept])):
@@ -172,7 +172,7 @@ def _result_strides(op: Op, space: Sequence[int]) -> list[int]:
 def _accesses(nest: Nest, nodes: Sequence[Node]) -> list[Sequence[int]]:
     rank = len(nest.space)
     out: list[Sequence[int]] = [s.strides for s in nest.stores]
-    out += [_result_strides(r, nest.space) for r in nest.reduces]
+    out += [_result_strides(r) for r in nest.reduces]
     for node in nodes:
         if node.kind == "load":
             out.append(affine(node.map, node.value.type.shape, rank)[1])
@@ -217,6 +217,19 @@ def _collapse(nest: Nest, accesses: list[Sequence[int]], nodes: Sequence[Node]) 
                 continue
         groups.append([j])
     return groups
+
+
+def _sine_pairs(nodes: Sequence[Node]) -> dict[Node, Node]:
+    """Sine and cosine of one operand, each mapped to the other."""
+    by_arg: dict[Node, dict[str, Node]] = {}
+    for node in nodes:
+        if node.kind == "op" and node.op is not None and node.op.name in ("sin", "cos"):
+            by_arg.setdefault(node.args[0], {})[node.op.name] = node
+    out: dict[Node, Node] = {}
+    for found in by_arg.values():
+        if len(found) == 2:
+            out[found["sin"]], out[found["cos"]] = found["cos"], found["sin"]
+    return out
 
 
 def _width(nest: Nest) -> int:
@@ -275,7 +288,7 @@ class _Reducer:
         self.kind = op.name[len("reduce_") :]
         self.result = op.results[0]
         self.dtype = self.result.type.dtype
-        self.strides = _result_strides(op, nest.space)
+        self.strides = _result_strides(op)
         axes = set(op.attrs["axes"])
         reduced = [g[0] in axes for g in groups]
         self.lanes = not groups or reduced[-1]
@@ -334,16 +347,19 @@ class _Part:
         nest: Nest,
         segment: tuple[tuple[int, int], ...],
         nodes: list[Node],
-        roots: list[Node],
+        roots: list[Node | None],
         groups: list[list[int]],
         w: int,
         reducers: list[_Reducer],
     ) -> None:
         self.k, self.nest, self.nodes, self.w = k, nest, nodes, w
-        self.reducers = reducers
         self.rank = len(nest.space)
-        self.store_roots = list(zip(nest.stores, roots))
-        self.reduce_roots = list(zip(reducers, roots[len(nest.stores) :]))
+        self.store_roots = [(s, n) for s, n in zip(nest.stores, roots) if n is not None]
+        found = zip(reducers, roots[len(nest.stores) :])
+        self.reduce_roots = [(r, n) for r, n in found if n is not None]
+        self.reducers = [r for r, _ in self.reduce_roots]
+        self.pairs = _sine_pairs(nodes)
+        self.joint: dict[Node, str] = {}
         self.segment = segment
         self.loops: list[_Loop] = []
         for g in groups:
@@ -603,6 +619,8 @@ class _Part:
         k, em, kind = self.k, self.k.em, node.kind
         if kind == "op":
             assert node.op is not None
+            if node in self.pairs:
+                return self._sine_or_cosine(node, w)
             return emit_op(em, node.op, w, [self._arg(a, w) for a in node.args])
         if kind == "add":
             x, y = (self._arg(a, w) for a in node.args)
@@ -622,6 +640,21 @@ class _Part:
         if kind == "iota":
             return self._iota(node, w, index)
         return self._gather(node, w, index, lanes)
+
+    def _sine_or_cosine(self, node: Node, w: int) -> str:
+        """One call for a sine and a cosine of the same operand."""
+        known = self.joint.pop(node, None)
+        if known is not None:
+            return known
+        em, t = self.k.em, llvm_type(node.dtype, w)
+        symbol = em.math.call("sincos", node.dtype, w)
+        pair = em.let(f"call {{{t}, {t}}} {symbol}({t} {self._arg(node.args[0], w)})")
+        sine = em.let(f"extractvalue {{{t}, {t}}} {pair}, 0")
+        cosine = em.let(f"extractvalue {{{t}, {t}}} {pair}, 1")
+        if node.op is not None and node.op.name == "cos":
+            sine, cosine = cosine, sine
+        self.joint[self.pairs[node]] = cosine
+        return sine
 
     def _affine_index(self, t: tuple[int, int, int], index: str, level: int) -> str:
         """``offset + coefficient·i`` of one map entry as a scalar i64."""

@@ -86,11 +86,24 @@ class Nest:
         #: stored values that later roots of this nest may read from registers
         self.produces: set[Value] = set()
         #: (segment, nodes, roots), filled by ``plan``
-        self.parts: list[tuple[tuple[tuple[int, int], ...], list[Node], list[Node]]] = []
+        self.parts: list[tuple[tuple[tuple[int, int], ...], list[Node], list[Node | None]]] = []
 
-    def wanted(self) -> list[tuple[Value, IndexMap]]:
-        m = identity_map(self.space)
-        return [(s.value, m) for s in self.stores] + [(r.operands[0], m) for r in self.reduces]
+    def wanted(self) -> list[Value]:
+        """The values of the stores, then of the reductions.  A value may have a smaller shape
+        than the nest: it is then wanted in the first iterations of each axis only."""
+        return [s.value for s in self.stores] + [r.operands[0] for r in self.reduces]
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether values of this shape can be computed here: the same iteration space, or a
+        large one that differs by an element or two (``x[1:]`` beside ``x``)."""
+        if shape == self.space:
+            return True
+        return len(shape) == len(self.space) and all(
+            a == b or (abs(a - b) <= 2 and min(a, b) >= 64) for a, b in zip(shape, self.space)
+        )
+
+    def grow(self, shape: tuple[int, ...]) -> None:
+        self.space = tuple(map(max, self.space, shape))
 
 
 class Opaque:
@@ -342,14 +355,15 @@ def _schedule(program: Program) -> None:
         at = produced.get(v)
         if at is not None:
             step = steps[at]
-            same = isinstance(step, Nest) and step.space == space and m == identity
+            same = isinstance(step, Nest) and step.accepts(space) and m == identity
             return at if same else at + 1
         return avail[program.root(v)]
 
     def nest_for(space: tuple[int, ...], first: int) -> int:
         for k in range(first, len(steps)):
             step = steps[k]
-            if isinstance(step, Nest) and step.space == space:
+            if isinstance(step, Nest) and step.accepts(space):
+                step.grow(space)
                 return k
         steps.append(Nest(space))
         slots.append([])
@@ -496,7 +510,7 @@ def _some_place(program: Program, nest: Nest) -> Value | None:
     """A ``place`` inlined in the nest, the one with most pieces."""
     found: Value | None = None
     seen: set[Value] = set()
-    stack = [v for v, _ in nest.wanted()]
+    stack = nest.wanted()
     while stack:
         v = stack.pop()
         if v in seen or v.op is None:
