@@ -94,7 +94,7 @@ def torch_tool(problem: Problem) -> tuple[Thunk, Thunk]:
 
     def both() -> Any:
         result = fn(*args)
-        return result.detach(), torch.autograd.grad(result, leaves)
+        return result.detach(), torch.autograd.grad(result, leaves, materialize_grads=True)
 
     return value, both
 

@@ -152,6 +152,8 @@ def draw(rng: random.Random, shapes: dict[str, tuple[int, ...]]) -> str:
     matrices = [n for n in names if len(shapes[n]) == 2] or names
     scalars = [n for n in names if shapes[n] == ()] or names
     text = rng.choice(rng.choice(FAMILIES))
+    if "axis" in text:  # NumPy takes axis=0 of a scalar, for old times' sake; tapec need not
+        recent = [n for n in recent if shapes[n]] or matrices
     a = rng.choice(recent)
     return text.format(
         a=a,
