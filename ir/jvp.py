@@ -15,11 +15,13 @@ from tapec.ir.adjoint import AdjointBuilder, inline_calls
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
+from tapec.ir.rewrite import paused_gc
 from tapec.ir.vjp import differentiable_params, vjp
 
 __all__ = ["jvp"]
 
 
+@paused_gc()
 def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
     """Values of ``fn`` and their derivatives in a direction.
 

@@ -29,7 +29,6 @@ from tapec.ir.core import Attrs, Block, Op, Type, Value
 
 if TYPE_CHECKING:
     from tapec.ir.adjoint import AdjointBuilder
-    from tapec.ir.builder import Builder
 
 __all__ = ["OPS", "Infer", "OpDef", "Partial", "Samples", "define"]
 

@@ -26,6 +26,7 @@ import numpy as np
 from tapec.ir.adjoint import AdjointBuilder, inline_calls
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
+from tapec.ir.rewrite import paused_gc
 
 __all__ = ["differentiable_params", "vjp"]
 
@@ -34,6 +35,7 @@ Piece = tuple[Value, tuple[int, ...], tuple[int, ...]]
 _COVER_LIMIT = 1 << 20
 
 
+@paused_gc()
 def vjp(
     fn: Function,
     wrt: Sequence[int] | None = None,
