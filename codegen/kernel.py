@@ -32,6 +32,9 @@ __all__ = ["KernelEmitter", "KernelSource", "compile_kernel", "make_program"]
 
 #: Lines per LLVM function before straight-line code is split.
 CHUNK = 1500
+#: Longer kernels are compiled without LLVM's code generation optimisations: they cost about
+#: 25 µs an instruction and gain 6-25%.
+TIER_LIMIT = 2000
 #: Rough nanoseconds per multiplication of one element, and per byte moved.
 NS_PER_COST, NS_PER_BYTE = 0.12, 0.05
 
@@ -46,8 +49,10 @@ class KernelSource:
     symbols: set[str]
     #: estimated run time
     work_ns: float
-    #: instructions emitted, for the choice of an optimisation level
+    #: lines of LLVM text
     instructions: int
+    #: the code generation level that suits its length
+    opt: int
     program: Program
     #: guards in order: number − 1 → op
     guards: list[Op] = field(default_factory=list)
@@ -399,12 +404,14 @@ def compile_kernel(fn: Function) -> KernelSource:
     k.run()
     text = k.text()
     workspace = layout.workspace + k.frame_bytes
+    instructions = sum(len(c.em.lines) for c in k.chunks)
     return KernelSource(
         text=text,
         workspace_bytes=workspace,
         symbols=k.symbols | math.symbols,
         work_ns=_work(program),
-        instructions=sum(len(c.em.lines) for c in k.chunks),
+        instructions=instructions,
+        opt=2 if instructions <= TIER_LIMIT else 0,
         program=program,
         guards=list(k.guard_numbers),
     )

@@ -34,8 +34,6 @@ Array = np.ndarray[Any, Any]
 
 #: Kernels that take longer than this (estimated) let other threads run.
 RELEASE_GIL_NS = 20_000.0
-#: Programs with more operations than this start at a low optimisation level.
-_BIG = 2000
 
 
 def compile_program(program: Program, traced: Traced) -> Compiled:
@@ -354,7 +352,7 @@ def _build(
     from tapec.codegen.abi import EntrySpec, build_variant
     from tapec.codegen.abi import Result as Boxed
 
-    source = codegen.compile_kernel(fn, options.opt_level())
+    source = codegen.compile_kernel(fn)
     results = tuple(
         Boxed("array" if box == "complex" else box, r.type)  # type: ignore[arg-type]
         for box, r in zip(boxes, fn.results)
@@ -369,5 +367,5 @@ def _build(
     )
     opt = options.opt_level()
     if opt is None:
-        opt = 2 if len(fn.ops) < _BIG else 0
+        opt = source.opt
     return build_variant(source.text, spec, source.symbols, opt, stable)
