@@ -24,6 +24,7 @@ from tapec.ir.builder import Builder
 from tapec.ir.checks import attr, count, kind_one_of
 from tapec.ir.core import BOOL, DTYPES, Attrs, DType, Op, Type, Value
 from tapec.ir.opdef import Infer, OpDef, Partial, Samples, define
+from tapec.ir.rewrite import splat
 
 __all__: list[str] = []
 
@@ -91,16 +92,6 @@ def _infer_integer_pow(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...
 # -- helpers of the derivative rules -----------------------------------------------------
 
 
-def _number(v: Value) -> float | None:
-    """The number that ``v`` repeats, if it is a scalar constant."""
-    op = v.op
-    if op is not None and op.name == "constant":
-        value = op.attrs["value"]
-        if isinstance(value, (int, float)):
-            return value
-    return None
-
-
 def _over(b: Builder, c: float, x: Value) -> Value:
     """``c / x``."""
     return b.div(b.like(c, x), x)
@@ -120,12 +111,6 @@ def _one_minus_square(b: Builder, x: Value) -> Value:
 def _safe_norm(b: Builder, r: Value) -> Value:
     """``r``, but inf where it is 0: a division by it then gives 0, at every order."""
     return b.select(b.eq(r, b.like(0, r)), b.like(math.inf, r), r)
-
-
-def _power(b: Builder, x: Value, n: int) -> Value:
-    if n == 0:
-        return b.like(1, x)
-    return x if n == 1 else b.integer_pow(x, n)
 
 
 # -- declaring ---------------------------------------------------------------------------
@@ -347,7 +332,7 @@ _unary("arctanh", np.arctanh, "math:atanh", cost=20,
 
 def _pow_x(b: Builder, x: Value, y: Value) -> Partial:
     """y x^(y-1), and 0 where y is 0: so x^n at 0 is exact at every order."""
-    n = _number(y)
+    n = splat(y)
     if n is not None:
         return None if n == 0 else b.mul(y, b.pow(x, b.like(n - 1, y)))
     p = b.mul(y, b.pow(x, b.sub(y, b.like(1, y))))
@@ -357,7 +342,7 @@ def _pow_x(b: Builder, x: Value, y: Value) -> Partial:
 
 def _pow_y(b: Builder, z: Value, x: Value, y: Value) -> Partial:
     """z log x, and 0 at x = 0 < y, where 0^y stays 0."""
-    if _number(y) is not None:
+    if splat(y) is not None:
         return None
     zero = b.like(0, x)
     flat = b.logical_and(b.eq(x, zero), b.gt(y, zero))
@@ -376,7 +361,7 @@ def _integer_pow_partials(b: Builder, z: Value, x: Value) -> tuple[Partial, ...]
     n = z.op.attrs["n"]
     if n == 0:
         return (None,)
-    return (1 if n == 1 else b.mul(b.like(n, x), _power(b, x, n - 1)),)
+    return (1 if n == 1 else b.mul(b.like(n, x), x if n == 2 else b.integer_pow(x, n - 1)),)
 
 
 define(
