@@ -82,7 +82,7 @@ def dtype_of(numpy_dtype: Any) -> DType:
     found = _BY_NUMPY.get(dt)
     if found is None:
         raise TypeError(
-            f"dtype {dt} is not supported; supported are {', '.join(str(d.np) for d in _BY_NUMPY)}"
+            f"dtype {dt} is not supported; supported are {', '.join(map(str, _BY_NUMPY))}"
         )
     return found
 
