@@ -34,6 +34,8 @@ Invariants
 from __future__ import annotations
 
 import ctypes
+import functools
+import re
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -173,7 +175,9 @@ def build_variant(
 ) -> Variant:
     """Compile and load a kernel, with an entry for ``spec``.
 
-    ``symbols`` are the external names that the kernel uses (see ``libraries``).
+    ``symbols`` are the external names that the kernel uses (see ``libraries``); ``opt`` is the
+    level for the kernel.  The entry is compiled separately: it gains nothing from a higher level,
+    which would take longer than most kernels, and functions of equal signatures can share it.
     """
     check_layout()
     entry = entry_text(spec)
@@ -184,14 +188,21 @@ def build_variant(
     addresses["tapec.data"] = ctypes.addressof(data)
     addresses["tapec.slow"] = slow_entry()
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
-    library = engine.compile_module(
-        f"{kernel_text}\n{entry.text}", addresses, opt=opt, exports=["entry", "direct"]
+    code = engine.object_code(
+        _INTERNAL_KERNEL.sub("define i32 @kernel(", kernel_text, count=1), opt
     )
+    library = engine.link([code, _entry_code(entry.text)], addresses, ["entry", "direct"])
     variant = Variant(library, spec, data)
     variant.set_captured(captured)
     return variant
 
 
+@functools.lru_cache(maxsize=256)
+def _entry_code(text: str) -> bytes:
+    return engine.object_code(text, 0)
+
+
+_INTERNAL_KERNEL = re.compile(r"define internal i32 @kernel\(")
 _OWN_SYMBOLS = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
 _chain_lock = threading.Lock()
 

@@ -187,14 +187,17 @@ def object_code(text: str, opt: int = 2) -> bytes:
         raise CompileError(f"internal compiler error in code generation: {error}") from None
 
 
-def link(code: bytes, symbols: Mapping[str, int], exports: Sequence[str]) -> Library:
-    """Load an object file, giving its external ``symbols`` their addresses.
+def link(
+    code: bytes | Sequence[bytes], symbols: Mapping[str, int], exports: Sequence[str]
+) -> Library:
+    """Load one or several object files as a library, giving ``symbols`` their addresses.
 
     Calls that LLVM itself introduces (``memcpy``, ``fmod``, ...) are found in the process.
     """
     host = _get_host()
     builder = llvm.JITLibraryBuilder()
-    builder.add_object_img(code)
+    for image in (code,) if isinstance(code, bytes) else code:
+        builder.add_object_img(image)
     builder.add_current_process()
     for name, address in symbols.items():
         builder.import_symbol(name, address)

@@ -1,8 +1,9 @@
 """The text of a native entry: arguments checked, outputs allocated, kernel run, results boxed.
 
-``entry_text`` writes two vectorcall functions around a kernel of the same module: ``@entry``, which
-hands what it does not accept to the next variant, and everything while a trace is in progress; and
-``@direct``, which knows neither trace nor other variants.  ``abi`` compiles and links them.
+``entry_text`` writes a module with two vectorcall functions around an external kernel: ``@entry``,
+which hands what it does not accept to the next variant, and everything while a trace is in
+progress; and ``@direct``, which knows neither traces nor other variants.  ``abi`` compiles it and
+links it to a kernel and a callable.
 
 Invariants
 - No reference count is changed inline and every result of an API call is checked.
@@ -68,8 +69,8 @@ class EntrySpec(NamedTuple):
 
 
 class EntryText(NamedTuple):
-    """LLVM text of the entry, to be appended to the kernel's, the symbols it needs, and the size
-    of the variant's data block (see ``_Data``)."""
+    """LLVM text of the entry, the symbols it needs besides ``kernel``, and the size of the
+    variant's data block."""
 
     text: str
     symbols: frozenset[str]
@@ -157,6 +158,7 @@ _PASSED = "(ptr %self, ptr %args, i64 %nargsf, ptr {})"
 _FUNCTIONS = f"""@tapec.data = external global i8
 @tapec.trace_depth = external global i32
 declare ptr @tapec.slow(ptr, ptr, i64, ptr)
+declare i32 @kernel(ptr, ptr, ptr)
 
 define ptr @entry{_PASSED.format("%kwnames")} nounwind {{
   %next = load ptr, ptr @tapec.data
@@ -186,30 +188,33 @@ miss:
 """
 
 
-def entry_text(spec: EntrySpec, kernel: str = "@kernel") -> EntryText:
-    """The vectorcall functions ``@entry`` and ``@direct`` for a kernel of the same module.
+def entry_text(spec: EntrySpec) -> EntryText:
+    """A module with the vectorcall functions ``@entry`` and ``@direct`` around ``@kernel``.
 
     Both have looked at the keywords; ``@body``, which they share, gets the function to call on a
     miss in that place.
     """
-    return _EntryWriter(spec, kernel).write()
+    return _EntryWriter(spec).write()
 
 
 class _EntryWriter:
     """Writes the shared body in order: checks, outputs, workspace, kernel, boxes, structure.
 
-    Every step that can fail jumps to the clean-up of what is owned by then; the clean-up blocks
-    fall through to each other in reverse order of acquisition.
+    Basic blocks cost most of the compile time, so conditions are collected and tested together
+    wherever evaluating all of them is safe.
     """
 
-    def __init__(self, spec: EntrySpec, kernel: str) -> None:
+    def __init__(self, spec: EntrySpec) -> None:
         self.spec = spec
-        self.kernel = kernel
         self.lines: list[str] = []
         self.globals: list[str] = []
         self.symbols: set[str] = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
         self.serial = 0
+        self.conditions: list[str] = []
+        # References to give up on failure, and how many are known not to be NULL.
         self.owned: list[str] = []
+        self.valid = 0
+        self.undo: set[int] = set()
 
     def let(self, expression: str) -> str:
         self.serial += 1
@@ -249,24 +254,49 @@ class _EntryWriter:
             self.globals.append(_DECLARATIONS[name])
         return f"call {result} @{name}({arguments})"
 
-    def require(self, condition: str) -> None:
-        """Continue if the condition holds, otherwise miss; nothing is owned yet."""
-        label = self.label("ok")
-        self.do(f"br i1 {condition}, label %{label}, label %miss")
-        self.at(label)
+    def require(self, expression: str) -> None:
+        """The call is a miss unless this holds; tested at the next ``check``."""
+        self.conditions.append(self.let(expression))
+
+    def check(self) -> None:
+        """Miss unless all conditions hold; nothing is owned yet."""
+        if self.conditions:
+            self.branch(self.combined("and", self.conditions), self.label("ok"), "miss")
+            self.conditions.clear()
+
+    def combined(self, operator: str, values: list[str]) -> str:
+        whole = values[0]
+        for value in values[1:]:
+            whole = self.let(f"{operator} i1 {whole}, {value}")
+        return whole
+
+    def branch(self, condition: str, then: str, otherwise: str) -> None:
+        """Go on in a new block ``then`` if the condition holds."""
+        self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
+        self.at(then)
 
     def new(self, expression: str) -> str:
-        """An owned reference; a NULL result is an exception."""
+        """An owned reference, or NULL until the next ``check_new``."""
         result = self.let(expression)
-        null = self.let(f"icmp eq ptr {result}, null")
-        label = self.label("made")
-        self.do(f"br i1 {null}, label %{self.cleanup()}, label %{label}")
-        self.at(label)
         self.owned.append(result)
         return result
 
-    def cleanup(self) -> str:
+    def check_new(self) -> None:
+        """Return NULL, an exception is set, if anything new is NULL."""
+        if self.valid < len(self.owned):
+            good = [self.let(f"icmp ne ptr {new}, null") for new in self.owned[self.valid :]]
+            self.branch(self.combined("and", good), self.label("made"), self.failure())
+            self.valid = len(self.owned)
+
+    def failure(self) -> str:
+        """Label of the block that gives up all references owned now and returns NULL."""
+        self.undo.add(len(self.owned))
         return f"undo{len(self.owned)}"
+
+    def drop(self, count: int) -> None:
+        """Give up the first ``count`` owned references; Py_DecRef accepts NULL."""
+        for owned in self.owned[:count]:
+            self.do(self.api("void", "Py_DecRef", f"ptr {owned}"))
 
     def write(self) -> EntryText:
         spec = self.spec
@@ -286,13 +316,10 @@ class _EntryWriter:
             for result, slot in zip(spec.results, boxes)
         ]
         self.do(f"ret ptr {self.assemble(objects)}")
-        # Clean-up blocks: undo3 releases the third owned reference, then goes on to undo2.
-        for i in range(len(self.owned), 0, -1):
-            self.at(f"undo{i}")
-            self.do(self.api("void", "Py_DecRef", f"ptr {self.owned[i - 1]}"))
-            self.do(f"br label %undo{i - 1}")
-        self.at("undo0")
-        self.do("ret ptr null")
+        for count in sorted(self.undo):
+            self.at(f"undo{count}")
+            self.drop(count)
+            self.do("ret ptr null")
         self.at("miss")
         self.do(f"%missed = musttail call ptr %next{_PASSED.format('null')}")
         self.do("ret ptr %missed")
@@ -308,45 +335,46 @@ class _EntryWriter:
         return EntryText(text, frozenset(self.symbols), FIRST_WORD + statics + spec.captures)
 
     def check_arguments(self) -> None:
-        spec = self.spec
+        args = self.spec.args
         # The top bit only says that the caller lends args[-1].
         count = self.let("shl i64 %nargsf, 1")
-        self.require(self.let(f"icmp eq i64 {count}, {2 * len(spec.args)}"))
-        statics = inputs = 0
-        for i, arg in enumerate(spec.args):
+        self.require(f"icmp eq i64 {count}, {2 * len(args)}")
+        self.check()
+        statics = 0
+        inputs: list[tuple[str, Arg]] = []
+        for i, arg in enumerate(args):
             obj = self.field("ptr", "%args", i * _WORD)
             if arg.kind == "static":
                 want = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics)}")
-                self.require(self.let(f"icmp eq ptr {obj}, {want}"))
+                self.require(f"icmp eq ptr {obj}, {want}")
                 statics += 1
-                continue
-            class_ = "PyFloat_Type" if arg.kind == "float" else "PyArray_Type"
-            found = self.field("ptr", obj, _TYPE)
-            self.require(self.let(f"icmp eq ptr {found}, {self.data(class_)}"))
-            if arg.kind == "float":
-                data = self.address(obj, _PAYLOAD)
             else:
-                assert arg.type is not None
-                data = self.check_array(obj, arg.type)
-            self.do(f"store ptr {data}, ptr {self.address('%in', inputs * _WORD)}")
-            inputs += 1
+                class_ = self.data("PyFloat_Type" if arg.kind == "float" else "PyArray_Type")
+                self.require(f"icmp eq ptr {self.field('ptr', obj, _TYPE)}, {class_}")
+                inputs.append((obj, arg))
+        self.check()
+        arrays = [(obj, arg.type) for obj, arg in inputs if arg.kind == "array" and arg.type]
+        for obj, type_ in arrays:
+            self.require_layout(obj, type_)
+        self.check()
+        for obj, type_ in arrays:
+            if type_.ndim:
+                dims = self.field("ptr", obj, _DIMS)
+                for axis, n in enumerate(type_.shape):
+                    self.require(f"icmp eq i64 {self.field('i64', dims, axis * _WORD)}, {n}")
+        self.check()
+        for i, (obj, arg) in enumerate(inputs):
+            is_float = arg.kind == "float"
+            data = self.address(obj, _PAYLOAD) if is_float else self.field("ptr", obj, _PAYLOAD)
+            self.do(f"store ptr {data}, ptr {self.address('%in', i * _WORD)}")
 
-    def check_array(self, obj: str, type_: Type) -> str:
-        found = self.field("ptr", obj, _DESCR)
+    def require_layout(self, obj: str, type_: Type) -> None:
         dtype = self.data(f"tapec.dtype.{type_.dtype.np.name}")
-        self.require(self.let(f"icmp eq ptr {found}, {dtype}"))
-        nd = self.field("i32", obj, _ND)
-        self.require(self.let(f"icmp eq i32 {nd}, {type_.ndim}"))
-        flags = self.field("i32", obj, _FLAGS)
+        self.require(f"icmp eq ptr {self.field('ptr', obj, _DESCR)}, {dtype}")
+        self.require(f"icmp eq i32 {self.field('i32', obj, _ND)}, {type_.ndim}")
         needed = _C_CONTIGUOUS | _ALIGNED
-        masked = self.let(f"and i32 {flags}, {needed}")
-        self.require(self.let(f"icmp eq i32 {masked}, {needed}"))
-        if type_.ndim:
-            dims = self.field("ptr", obj, _DIMS)
-            for axis, n in enumerate(type_.shape):
-                size = self.field("i64", dims, axis * _WORD)
-                self.require(self.let(f"icmp eq i64 {size}, {n}"))
-        return self.field("ptr", obj, _PAYLOAD)
+        flags = self.let(f"and i32 {self.field('i32', obj, _FLAGS)}, {needed}")
+        self.require(f"icmp eq i32 {flags}, {needed}")
 
     def allocate_outputs(self) -> list[str]:
         """New arrays, and stack slots for scalars; their addresses go to %out."""
@@ -366,15 +394,18 @@ class _EntryWriter:
                         f"i32 {type_.dtype.np.num}, ptr null, ptr null, i32 0, i32 0, ptr null",
                     )
                 )
-                pointer = self.field("ptr", place, _PAYLOAD)
             else:
                 if type_.ndim:
                     raise ValueError(f"result {i} of kind {kind!r} has shape {type_.shape}")
                 # Allocas belong in the entry block, or they would be dynamic.
                 self.lines.insert(0, f"  %slot{i} = alloca [2 x i64], align 16")
-                place = pointer = f"%slot{i}"
-            self.do(f"store ptr {pointer}, ptr {self.address('%out', i * _WORD)}")
+                place = f"%slot{i}"
             places.append(place)
+        self.check_new()
+        for i, place in enumerate(places):
+            is_array = self.spec.results[i].kind == "array"
+            pointer = self.field("ptr", place, _PAYLOAD) if is_array else place
+            self.do(f"store ptr {pointer}, ptr {self.address('%out', i * _WORD)}")
         return places
 
     def run_kernel(self) -> None:
@@ -391,18 +422,15 @@ class _EntryWriter:
             workspace = self.let(f"inttoptr i64 {rounded} to ptr")
         if self.spec.release_gil:
             state = self.let(self.api("ptr", "PyEval_SaveThread", ""))
-        code = self.let(f"call i32 {self.kernel}(ptr %in, ptr %out, ptr {workspace})")
+        code = self.let(f"call i32 @kernel(ptr %in, ptr %out, ptr {workspace})")
         if self.spec.release_gil:
             self.do(self.api("void", "PyEval_RestoreThread", f"ptr {state}"))
         if block is not None:
             self.return_workspace(block, size)
         failed = self.let(f"icmp ne i32 {code}, 0")
         ran = self.label("ran")
-        drop = self.label("drop")
-        self.do(f"br i1 {failed}, label %{drop}, label %{ran}")
-        self.at(drop)
-        for place in self.owned:
-            self.do(self.api("void", "Py_DecRef", f"ptr {place}"))
+        self.branch(failed, self.label("guard"), ran)
+        self.drop(len(self.owned))
         self.do("br label %miss")
         self.at(ran)
 
@@ -425,7 +453,7 @@ class _EntryWriter:
         self.do(f"br i1 {null}, label %{fail}, label %{have}")
         self.at(fail)
         self.let(self.api("ptr", "PyErr_NoMemory", ""))
-        self.do(f"br label %{self.cleanup()}")
+        self.do(f"br label %{self.failure()}")
         self.at(have)
         return self.let(f"phi ptr [ {kept}, %{before} ], [ {fresh}, %{make} ]")
 
@@ -477,6 +505,7 @@ class _EntryWriter:
             return made
 
         whole = build(self.spec.structure)
+        self.check_new()
         none = "@_Py_NoneStruct"
         for class_, made, items in containers:
             for i, item in enumerate(items):
