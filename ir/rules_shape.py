@@ -456,7 +456,8 @@ def reduce_reshape(b: Rewriter, op: Op) -> Value | None:
     x = _inner(op).operands[0]
     axes = op.attrs["axes"]
     if len(axes) == op.operands[0].type.ndim:
-        return b.reduce(op.name[7:], x, range(x.type.ndim))
+        y = b.reduce(op.name[7:], x, _non_unit(x.type.shape))
+        return b.reshape(y, ())
     moved = _unit_map(op.operands[0].type.shape, x.type.shape)
     if moved is None or any(k not in moved for k in axes):
         return None
