@@ -348,11 +348,11 @@ class _Index:
 def _build(
     fn: Function, args: Sequence[Arg], boxes: Sequence[str], structure: Any, stable: Sequence[Array]
 ) -> Variant:
-    from tapec import codegen
     from tapec.codegen.abi import EntrySpec, build_variant
     from tapec.codegen.abi import Result as Boxed
+    from tapec.codegen.kernel import compile_kernel
 
-    source = codegen.compile_kernel(fn)
+    source = compile_kernel(fn)
     results = tuple(
         Boxed("array" if box == "complex" else box, r.type)  # type: ignore[arg-type]
         for box, r in zip(boxes, fn.results)
@@ -366,6 +366,5 @@ def _build(
         source.work_ns > RELEASE_GIL_NS,
     )
     opt = options.opt_level()
-    if opt is None:
-        opt = source.opt
-    return build_variant(source.text, spec, source.symbols, opt, stable)
+    symbols, level = source.symbols, source.opt if opt is None else opt
+    return build_variant(source.text, spec, symbols, level, stable)

@@ -31,8 +31,14 @@ import numpy as np
 
 __all__ = ["Read", "collect", "unchanged"]
 
-_MISSING = object()
+
+class _Missing:
+    """Stands for a name that is not bound."""
+
+
+_MISSING = _Missing()
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_ATOMS = (*_SCALARS, np.ndarray, np.generic, type(_MISSING))
 #: Containers with more elements than this are compared by identity only.
 _MAX_ITEMS = 256
 _MAX_READS = 2000
@@ -70,7 +76,7 @@ def unchanged(reads: tuple[Read, ...]) -> bool:
             now = owner.get(name, _MISSING)
         else:
             now = getattr(owner, name, _MISSING)
-        if now is not value and not _same(now, value):
+        if now is not value and (value is _MISSING or not _same(now, value)):
             return False
     return True
 
@@ -124,7 +130,7 @@ class _Walker:
         stack = [obj]
         while stack and len(self.reads) <= _MAX_READS:
             found = stack.pop()
-            if isinstance(found, (*_SCALARS, np.ndarray, np.generic)) or id(found) in self.seen:
+            if isinstance(found, _ATOMS) or id(found) in self.seen:
                 continue
             self.seen.add(id(found))
             start = len(self.reads)
@@ -140,6 +146,8 @@ class _Walker:
             return self._function(obj)
         if isinstance(obj, MethodType):
             return [obj.__func__, obj.__self__]
+        if isinstance(obj, property):
+            return [obj.fget]
         if isinstance(obj, functools.partial):
             return [obj.func, *obj.args, *obj.keywords.values()]
         if isinstance(obj, ModuleType):
@@ -148,7 +156,7 @@ class _Walker:
             return []
         if isinstance(obj, type):
             if not _is_library_module(obj.__module__):
-                return [getattr(v, "__func__", v) for k, v in vars(obj).items() if k in self.known]
+                self._class(obj)
             return []
         if type(obj) is tuple:
             return list(obj)
@@ -170,11 +178,21 @@ class _Walker:
         attributes = getattr(obj, "__dict__", None)
         if type(attributes) is dict:
             self._namespace(attributes)
+            for cls in type(obj).__mro__:  # an instance attribute may hide these later
+                for name in self.known.intersection(vars(cls)) - attributes.keys():
+                    self._read(attributes, name, _MISSING)
         for cls in type(obj).__mro__:
             slots = cls.__dict__.get("__slots__", ())
             for name in self.known.intersection((slots,) if isinstance(slots, str) else slots):
                 self._read(obj, name, getattr(obj, name, _MISSING))
         return [type(obj), *([type(obj).__call__] if callable(obj) else [])]
+
+    def _class(self, cls: type) -> None:
+        for base in cls.__mro__:
+            if not _is_library_module(base.__module__):
+                for name in self.known & vars(base).keys():
+                    value = getattr(cls, name, _MISSING)
+                    self._read(cls, name, value)
 
     def _namespace(self, namespace: dict[str, Any]) -> None:
         for name in self.known & namespace.keys():

@@ -15,6 +15,7 @@ user exceptions pass through unchanged and leave the tables as they were.
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -110,7 +111,11 @@ class Dispatcher:
             argnums = self.transform.argnums
             if kind in ("jvp", "vjp"):
                 argnums = tuple(range(len(args)))
-            layout = Layout(treedef, None if kind == "jit" else argnums, kind)
+            try:
+                layout = Layout(treedef, None if kind == "jit" else argnums, kind)
+            except TapecTypeError:
+                _check_call(subject, args, kwargs)  # a call that does not fit is the first mistake
+                raise
             self.layouts[treedef] = layout
         keys: list[Key] = []
         for i, (leaf, wanted) in enumerate(zip(leaves, layout.differentiated)):
@@ -273,14 +278,16 @@ class Dispatcher:
         limit = options.max_variants()
         if len(alive) >= limit:
             raise self._too_many(subject, alive[0], failed, limit)
+        statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
+        reads = collect((subject, *statics))
         if traced is None:
             traced = self.trace(subject, flat)
+        # What the trace itself changed (a list it appends to) is not what it depends on.
+        reads = tuple([r for r in reads if unchanged((r,))])
         if not traced.concrete:
             raise TapecTypeError(
                 f"the function at {where_defined(subject)} uses a traced value of another trace"
             )
-        statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
-        reads = collect((subject, *statics))
         variant = Variant(traced, build(traced, self.transform), reads)
         try:
             result = variant.compiled.run(flat, call.seeds)
@@ -366,6 +373,19 @@ def seed_operand(tape: Any, seed: Any, type: Any, k: int) -> Any:
             f"tangent or cotangent {k} has shape {tracer.type.shape}, expected {type.shape}"
         )
     return tracer if tracer.type is type else tracer.astype(type.dtype.np)
+
+
+def _check_call(subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Python's complaint about a call, if it has one."""
+    try:
+        signature = inspect.signature(subject)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(subject, "__name__", type(subject).__name__)
+        raise TapecTypeError(f"{name}() {error}") from None
 
 
 def _leaf_name(subject: Any, layout: Layout, leaf: int) -> str:

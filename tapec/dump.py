@@ -62,15 +62,23 @@ def dump(
         return format_ir(program.raw or program.fn, color)
     if stage == "opt":
         return format_ir(program.fn, color)
-    return _native(program.fn, stage, color)
+    return _native(program.fn, stage)
 
 
-def _native(fn: Function, stage: str, color: bool) -> str:
+def _native(fn: Function, stage: str) -> str:
     """The stages of code generation."""
-    from tapec import codegen
+    from tapec.codegen.kernel import compile_kernel
+    from tapec.codegen.memory import lay_out
+    from tapec.codegen.show import format_program
 
-    text: str = codegen.dump(fn, stage, color=color)
-    return text
+    source = compile_kernel(fn)
+    if stage == "loops":
+        return format_program(source.program, lay_out(source.program))
+    if stage == "llvm":
+        return source.text
+    from tapec.codegen.engine import assemble
+
+    return assemble(source.text, source.opt)
 
 
 def format_ir(fn: Function, color: bool = False) -> str:

@@ -56,7 +56,7 @@ _scalars: dict[np.dtype[Any], Spec] = {}
 
 
 def _native_dtype(dtype: np.dtype[Any]) -> DType:
-    return dtype_of(dtype.newbyteorder("="))
+    return dtype_of(dtype.newbyteorder("=") if dtype.kind in "biufc" else dtype)
 
 
 def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:

@@ -66,7 +66,7 @@ def test_integer_argument_names_the_way_out():
     "value",
     [
         np.ma.masked_array([1.0, 2.0], [True, False]),
-        np.matrix([[1.0, 2.0]]),
+        np.ones((1, 2)).view(np.matrix),
         np.array(["a"]),
         np.array([object()]),
         np.ones(2, np.float16),
