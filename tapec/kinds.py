@@ -80,10 +80,16 @@ def numpy_kind(kind: Kind) -> Any:
     return np.dtype(bool) if kind is bool else kind
 
 
+def _native(dtype: Any) -> Any:
+    """The dtype in the machine's byte order."""
+    found = np.dtype(dtype)
+    return found.newbyteorder("=") if found.kind in "iufc" else found
+
+
 def supported_dtype(dtype: Any, what: str = "an array") -> DType:
     """The IR's dtype for ``dtype``, or a ``TypeError`` that names it and the user's line."""
     try:
-        return dtype_of(dtype)
+        return dtype_of(_native(dtype))
     except TypeError:
         raise fail(
             TapecTypeError,
