@@ -15,6 +15,7 @@ __all__ = [
     "ConversionError",
     "InternalError",
     "LeakedTracerError",
+    "TapecAxisError",
     "TapecError",
     "TapecIndexError",
     "TapecTypeError",
@@ -66,3 +67,7 @@ def fail(cls: type[TapecError], what: str, instead: str = "") -> TapecError:
     site = user_site(2)
     place = f"{describe_site(site)}: " if site.loc is not None else ""
     return cls(f"{place}{what}; instead: {instead}" if instead else f"{place}{what}")
+
+
+class TapecAxisError(TapecIndexError, ValueError):
+    """An axis that an array does not have (NumPy's AxisError is both kinds, too)."""

@@ -20,7 +20,7 @@ from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
 from tapec.tracer import Tracer, view
 
-__all__ = ["basic_region", "fixed_integers", "getitem", "setitem"]
+__all__ = ["add_at", "basic_region", "fixed_integers", "getitem", "setitem"]
 
 
 class Region(NamedTuple):
@@ -467,3 +467,19 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     return reshape(p.scatter_add(kept, values, [where], [0]), x.type.shape)
 
 
+
+
+def add_at(x: Tracer, key: Any, value: Any) -> Tracer:
+    """What ``x`` is after ``np.add.at(x, key, value)``: repeated indices add up."""
+    tape = p.tape_among((x, value))
+    x, new = as_tracer(tape, x), cast(as_tracer(tape, value), x.type.dtype)
+    parts = _parts(x, key)
+    if all(isinstance(k, _BASIC) for k in parts):
+        return setitem(x, key, binary("add", getitem(x, key), new))
+    flat = reshape(x, (x.type.size,))
+    positions = p.iota(tape, (x.type.size,), 0)
+    where = getitem(reshape(positions, x.type.shape), key)
+    new = _fit(new, where.type.shape)
+    n = where.type.size
+    added = p.scatter_add(flat, reshape(new, (n,)), [reshape(where, (n,))], [0])
+    return reshape(added, x.type.shape)
