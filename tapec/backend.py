@@ -299,7 +299,7 @@ def _direct_arguments(
         return None, []
     if any(isinstance(k, Spec) and k.kind not in ("float", "array") for k in flat.keys):
         return None, []
-    if seeds and len(seeds) != 1:
+    if seeds and (len(seeds) != 1 or not program.vector):
         return None, []
     params = iter(leaves)
     args: list[Arg] = []

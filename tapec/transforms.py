@@ -89,6 +89,8 @@ class Program(NamedTuple):
     seeds: tuple[Type, ...] = ()
     sweep: Sweep | None = None
     raw: Function | None = None
+    #: the seeds are a vector argument that follows the differentiated one (``hvp``)
+    vector: bool = False
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The user's structure from one (already boxed) value per kernel result."""
@@ -467,7 +469,8 @@ def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     fn = select_results(both, range(n, len(both.results)))
     leaves = [_Leaf(Result(k, _gradient_box(s))) for k, s in enumerate(_specs(traced))]
     tree = _argument_trees(traced, transform, leaves)
-    return _program(fn, tree, [both.params[p].type for p in wrt])
+    program = _program(fn, tree, [both.params[p].type for p in wrt])
+    return program._replace(vector=True)
 
 
 _BUILDERS = {
