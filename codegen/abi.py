@@ -127,7 +127,8 @@ class Variant:
     def set_captured(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """Give the captured arrays; they are kept alive and read at every call.
 
-        Their types must be those the kernel was compiled for.
+        Their types must be those the kernel was compiled for.  Not while a call may be running
+        without the GIL: it could still read an array that this lets go.
         """
         if len(arrays) != self.spec.captures:
             raise ValueError(f"expected {self.spec.captures} captured arrays, got {len(arrays)}")

@@ -154,6 +154,7 @@ _DECLARATIONS = {
 }
 
 
+# Without branches, because at level 0 a branch sends all arguments through the stack.
 _PASSED = "(ptr %self, ptr %args, i64 %nargsf, ptr {})"
 _FUNCTIONS = f"""@tapec.data = external global i8
 @tapec.trace_depth = external global i32
@@ -166,24 +167,18 @@ define ptr @entry{_PASSED.format("%kwnames")} nounwind {{
   %tracing = icmp ne i32 %depth, 0
   %keywords = icmp ne ptr %kwnames, null
   %odd = or i1 %tracing, %keywords
-  br i1 %odd, label %miss, label %run
-run:
-  %result = musttail call ptr @body{_PASSED.format("%next")}
+  %function = select i1 %odd, ptr %next, ptr @body
+  %last = select i1 %odd, ptr %kwnames, ptr %next
+  %result = musttail call ptr %function{_PASSED.format("%last")}
   ret ptr %result
-miss:
-  %missed = musttail call ptr %next{_PASSED.format("%kwnames")}
-  ret ptr %missed
 }}
 
 define ptr @direct{_PASSED.format("%kwnames")} nounwind {{
   %keywords = icmp ne ptr %kwnames, null
-  br i1 %keywords, label %miss, label %run
-run:
-  %result = musttail call ptr @body{_PASSED.format("@tapec.slow")}
+  %function = select i1 %keywords, ptr @tapec.slow, ptr @body
+  %last = select i1 %keywords, ptr %kwnames, ptr @tapec.slow
+  %result = musttail call ptr %function{_PASSED.format("%last")}
   ret ptr %result
-miss:
-  %missed = musttail call ptr @tapec.slow{_PASSED.format("%kwnames")}
-  ret ptr %missed
 }}
 """
 
@@ -210,7 +205,7 @@ class _EntryWriter:
         self.globals: list[str] = []
         self.symbols: set[str] = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
         self.serial = 0
-        self.conditions: list[str] = []
+        self.differences: list[str] = []
         # References to give up on failure, and how many are known not to be NULL.
         self.owned: list[str] = []
         self.valid = 0
@@ -254,20 +249,30 @@ class _EntryWriter:
             self.globals.append(_DECLARATIONS[name])
         return f"call {result} @{name}({arguments})"
 
-    def require(self, expression: str) -> None:
-        """The call is a miss unless this holds; tested at the next ``check``."""
-        self.conditions.append(self.let(expression))
+    def require(self, type_: str, found: str, want: object) -> None:
+        """The call is a miss unless these are equal; tested at the next ``check``.
+
+        The differences are or-ed: at level 0 that is half the code of comparing.
+        """
+        if type_ == "ptr":
+            found = self.let(f"ptrtoint ptr {found} to i64")
+            want = self.let(f"ptrtoint ptr {want} to i64")
+        difference = self.let(f"xor {'i32' if type_ == 'i32' else 'i64'} {found}, {want}")
+        if type_ == "i32":
+            difference = self.let(f"zext i32 {difference} to i64")
+        self.differences.append(difference)
 
     def check(self) -> None:
-        """Miss unless all conditions hold; nothing is owned yet."""
-        if self.conditions:
-            self.branch(self.combined("and", self.conditions), self.label("ok"), "miss")
-            self.conditions.clear()
+        """Miss unless all requirements hold; nothing is owned yet."""
+        if self.differences:
+            whole = self.combined("or i64", self.differences)
+            self.branch(self.let(f"icmp eq i64 {whole}, 0"), self.label("ok"), "miss")
+            self.differences.clear()
 
     def combined(self, operator: str, values: list[str]) -> str:
         whole = values[0]
         for value in values[1:]:
-            whole = self.let(f"{operator} i1 {whole}, {value}")
+            whole = self.let(f"{operator} {whole}, {value}")
         return whole
 
     def branch(self, condition: str, then: str, otherwise: str) -> None:
@@ -285,7 +290,7 @@ class _EntryWriter:
         """Return NULL, an exception is set, if anything new is NULL."""
         if self.valid < len(self.owned):
             good = [self.let(f"icmp ne ptr {new}, null") for new in self.owned[self.valid :]]
-            self.branch(self.combined("and", good), self.label("made"), self.failure())
+            self.branch(self.combined("and i1", good), self.label("made"), self.failure())
             self.valid = len(self.owned)
 
     def failure(self) -> str:
@@ -338,7 +343,7 @@ class _EntryWriter:
         args = self.spec.args
         # The top bit only says that the caller lends args[-1].
         count = self.let("shl i64 %nargsf, 1")
-        self.require(f"icmp eq i64 {count}, {2 * len(args)}")
+        self.require("i64", count, 2 * len(args))
         self.check()
         statics = 0
         inputs: list[tuple[str, Arg]] = []
@@ -346,11 +351,11 @@ class _EntryWriter:
             obj = self.field("ptr", "%args", i * _WORD)
             if arg.kind == "static":
                 want = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics)}")
-                self.require(f"icmp eq ptr {obj}, {want}")
+                self.require("ptr", obj, want)
                 statics += 1
             else:
                 class_ = self.data("PyFloat_Type" if arg.kind == "float" else "PyArray_Type")
-                self.require(f"icmp eq ptr {self.field('ptr', obj, _TYPE)}, {class_}")
+                self.require("ptr", self.field("ptr", obj, _TYPE), class_)
                 inputs.append((obj, arg))
         self.check()
         arrays = [(obj, arg.type) for obj, arg in inputs if arg.kind == "array" and arg.type]
@@ -361,7 +366,7 @@ class _EntryWriter:
             if type_.ndim:
                 dims = self.field("ptr", obj, _DIMS)
                 for axis, n in enumerate(type_.shape):
-                    self.require(f"icmp eq i64 {self.field('i64', dims, axis * _WORD)}, {n}")
+                    self.require("i64", self.field("i64", dims, axis * _WORD), n)
         self.check()
         for i, (obj, arg) in enumerate(inputs):
             is_float = arg.kind == "float"
@@ -370,11 +375,11 @@ class _EntryWriter:
 
     def require_layout(self, obj: str, type_: Type) -> None:
         dtype = self.data(f"tapec.dtype.{type_.dtype.np.name}")
-        self.require(f"icmp eq ptr {self.field('ptr', obj, _DESCR)}, {dtype}")
-        self.require(f"icmp eq i32 {self.field('i32', obj, _ND)}, {type_.ndim}")
+        self.require("ptr", self.field("ptr", obj, _DESCR), dtype)
+        self.require("i32", self.field("i32", obj, _ND), type_.ndim)
         needed = _C_CONTIGUOUS | _ALIGNED
         flags = self.let(f"and i32 {self.field('i32', obj, _FLAGS)}, {needed}")
-        self.require(f"icmp eq i32 {flags}, {needed}")
+        self.require("i32", flags, needed)
 
     def allocate_outputs(self) -> list[str]:
         """New arrays, and stack slots for scalars; their addresses go to %out."""
