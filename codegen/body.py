@@ -14,6 +14,7 @@ wholly present or absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tapec.ir.core import DType, Op, Type, Value
@@ -67,7 +68,7 @@ class Node:
             axes = 0
             for a in args:
                 axes |= a.axes
-        self.axes = axes
+        self.axes: int = axes
         self.text: Any = None
 
 
@@ -225,7 +226,7 @@ def segments(program: Program, nest: Nest) -> list[Segment]:
     parts: list[Segment] = [()]
     for k in range(rank):
         edges = sorted(cuts[k])
-        parts = [(*p, r) for p in parts for r in zip(edges, edges[1:])]
+        parts = [(*p, r) for p in parts for r in pairwise(edges)]
     return parts
 
 
@@ -235,9 +236,7 @@ def _gather_indices(op: Op, m: IndexMap) -> list[tuple[Value, IndexMap]]:
     return [(v, head) for v in op.operands[1:]]
 
 
-def build(
-    program: Program, nest: Nest, segment: Segment
-) -> tuple[list[Node], list[Node | None]]:
+def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], list[Node | None]]:
     """All nodes of the body in execution order, and the node of each wanted value (None where
     this segment lies outside of it)."""
     memo: dict[tuple[Value, IndexMap], Node] = {}
@@ -348,5 +347,3 @@ def build(
             memo[key] = make(v, m, [memo[k] for k in pending])
     roots = [None if k is None else memo[k] for k in wanted]
     return order, roots
-
-

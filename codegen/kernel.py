@@ -19,12 +19,13 @@ from tapec.codegen.body import Node
 from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
 from tapec.codegen.memory import Layout, lay_out
-from tapec.codegen.nest import emit_nest, memory_type
+from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.plan import Nest, Program
 from tapec.codegen.scalars import Emitter, constant, llvm_type
 from tapec.codegen.straight import emit_straight, load_element
 from tapec.codegen.target import host
+from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, DType, Function, Op, Value
 from tapec.ir.opdef import OPS
 
@@ -188,7 +189,7 @@ class KernelEmitter:
     def set_regs(self, v: Value, names: list[str]) -> None:
         """Define a register value in the current function."""
         self._regs[v] = self._names[v] = names
-        if all([n[0] != "%" for n in names]):
+        if not any("%" in n for n in names):
             self._everywhere[v] = names
         else:
             self._home[v] = len(self.chunks) - 1

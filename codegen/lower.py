@@ -71,7 +71,9 @@ def _lower_dot(b: Builder, op: Op, x: Value, y: Value) -> Value:
         or work <= LIBRARY_LIMIT
         or (batch > 1 and m * n * k <= 512)
     ):
-        shape = [xs[j] for j in xb] + [xs[j] for j in xm] + [ys[j] for j in yn] + [xs[j] for j in xc]
+        shape = (
+            [xs[j] for j in xb] + [xs[j] for j in xm] + [ys[j] for j in yn] + [xs[j] for j in xc]
+        )
         nb, nm, nn = len(xb), len(xm), len(yn)
         contracted = list(range(nb + nm + nn, len(shape)))
         wide_x = _spread(b, x, [*xb, *xm, *xc], shape, [*range(nb + nm), *contracted])

@@ -18,15 +18,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapec.codegen.body import Node, affine, strides_of
+from tapec.codegen.order import (
+    accesses as all_accesses,
+)
+from tapec.codegen.order import (
+    collapse,
+    result_strides,
+    sine_pairs,
+    vector_axis,
+    width,
+)
 from tapec.codegen.plan import Nest
 from tapec.codegen.scalars import constant, convert, emit_op, identity, llvm_type, reduce_step
+from tapec.codegen.vectors import fold_lanes, load_vector, memory_type, splat, store_vector
 from tapec.ir.core import BOOL, I64, DType, Op, Value
 from tapec.ir.opdef import OPS
 
 if TYPE_CHECKING:
     from tapec.codegen.kernel import KernelEmitter
 
-__all__ = ["emit_nest", "fold_lanes", "load_vector", "memory_type", "store_vector"]
+__all__ = ["emit_nest"]
 
 #: Below this cost a pure reduction is unrolled, to hide the latency of its additions.
 UNROLL_COST = 16
@@ -48,198 +59,6 @@ class _Loop:
         return self.hi - self.lo
 
 
-class _Access:
-    """Addressing of one memory operand: constant offset and stride per axis, in elements."""
-
-    __slots__ = ("offset", "strides", "value")
-
-    def __init__(self, value: Value, offset: int, strides: Sequence[int]) -> None:
-        self.value = value
-        self.offset = offset
-        self.strides = strides
-
-
-def memory_type(dtype: DType) -> str:
-    return "i8" if dtype is BOOL else llvm_type(dtype)
-
-
-def load_vector(
-    k: KernelEmitter, dtype: DType, pointer: str, index: str, stride: int, w: int, lanes: int
-) -> str:
-    """``lanes`` of ``w`` elements at ``pointer + stride*(index + lane)``; the others are zero."""
-    em, mt = k.em, memory_type(dtype)
-    vt = f"<{w} x {mt}>"
-    if w == 1:
-        at = index if stride == 1 else em.let(f"mul i64 {index}, {stride}")
-        q = pointer if at == "0" else em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
-        x = em.let(f"load {mt}, ptr {q}")
-        return em.let(f"icmp ne i8 {x}, 0") if dtype is BOOL else x
-    if stride == 1:
-        q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {index}")
-        if lanes == w:
-            x = em.let(f"load {vt}, ptr {q}, align {dtype.itemsize}")
-        else:
-            x = k.masked_load(mt, w, q, lanes, dtype.itemsize)
-    else:
-        x = "zeroinitializer"
-        first = em.let(f"mul i64 {index}, {stride}")
-        base = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {first}")
-        for lane in range(lanes):
-            q = em.let(f"getelementptr {mt}, ptr {base}, i64 {lane * stride}")
-            e = em.let(f"load {mt}, ptr {q}")
-            x = em.let(f"insertelement {vt} {x}, {mt} {e}, i64 {lane}")
-    return em.let(f"icmp ne {vt} {x}, zeroinitializer") if dtype is BOOL else x
-
-
-def store_vector(
-    k: KernelEmitter,
-    dtype: DType,
-    value: str,
-    pointer: str,
-    index: str,
-    stride: int,
-    w: int,
-    lanes: int,
-) -> None:
-    em, mt = k.em, memory_type(dtype)
-    vt = f"<{w} x {mt}>" if w > 1 else mt
-    if dtype is BOOL:
-        value = em.let(f"zext {llvm_type(BOOL, w)} {value} to {vt}")
-    if w == 1:
-        at = index if stride == 1 else em.let(f"mul i64 {index}, {stride}")
-        q = pointer if at == "0" else em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
-        em.line(f"store {mt} {value}, ptr {q}")
-    elif stride == 1:
-        q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {index}")
-        if lanes == w:
-            em.line(f"store {vt} {value}, ptr {q}, align {dtype.itemsize}")
-        else:
-            k.masked_store(mt, w, value, q, lanes, dtype.itemsize)
-    else:
-        first = em.let(f"mul i64 {index}, {stride}")
-        base = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {first}")
-        for lane in range(lanes):
-            e = em.let(f"extractelement {vt} {value}, i64 {lane}")
-            q = em.let(f"getelementptr {mt}, ptr {base}, i64 {lane * stride}")
-            em.line(f"store {mt} {e}, ptr {q}")
-
-
-def splat(k: KernelEmitter, dtype: DType, x: str, w: int) -> str:
-    """A scalar repeated over ``w`` lanes."""
-    if w == 1:
-        return x
-    t, vt = llvm_type(dtype), llvm_type(dtype, w)
-    one = k.em.let(f"insertelement {vt} poison, {t} {x}, i64 0")
-    return k.em.let(f"shufflevector {vt} {one}, {vt} poison, <{w} x i32> zeroinitializer")
-
-
-def fold_lanes(k: KernelEmitter, kind: str, dtype: DType, vectors: list[str], w: int) -> str:
-    """Accumulators to one scalar: pairwise over the accumulators, then halving the lanes."""
-    em = k.em
-    while len(vectors) > 1:
-        vectors = [
-            reduce_step(em, kind, dtype, w, a, b) for a, b in zip(vectors[::2], vectors[1::2])
-        ] + ([vectors[-1]] if len(vectors) % 2 else [])
-    x = vectors[0]
-    while w > 1:
-        half, vt = w // 2, llvm_type(dtype, w)
-        parts = []
-        for start in (0, half):
-            lanes = ", ".join(f"i32 {start + j}" for j in range(half))
-            parts.append(
-                em.let(f"shufflevector {vt} {x}, {vt} poison, <{half} x i32> <{lanes}>")
-                if half > 1
-                else em.let(f"extractelement {vt} {x}, i64 {start}")
-            )
-        w = half
-        x = reduce_step(em, kind, dtype, w, parts[0], parts[1])
-    return x
-
-
-# -- analysis ---------------------------------------------------------------------------
-
-
-def _result_strides(op: Op) -> list[int]:
-    """Strides of a reduction's result per axis of its operand; 0 on reduced axes."""
-    axes, space = op.attrs["axes"], op.operands[0].type.shape
-    kept = [j for j in range(len(space)) if j not in axes]
-    strides = [0] * len(space)
-    for j, s in zip(kept, strides_of([space[j] for j in kept])):
-        strides[j] = s
-    return strides
-
-
-def _accesses(nest: Nest, nodes: Sequence[Node]) -> list[Sequence[int]]:
-    rank = len(nest.space)
-    out: list[Sequence[int]] = [s.strides for s in nest.stores]
-    out += [_result_strides(r) for r in nest.reduces]
-    for node in nodes:
-        if node.kind == "load":
-            out.append(affine(node.map, node.value.type.shape, rank)[1])
-    return out
-
-
-def _vector_axis(nest: Nest, accesses: list[Sequence[int]]) -> int:
-    """The axis with the most unit-stride accesses, among those long enough to fill lanes."""
-    space = nest.space
-    long = [j for j, n in enumerate(space) if n >= 8] or [
-        max(range(len(space)), key=lambda j: (space[j], j))
-    ]
-
-    def score(j: int) -> tuple[int, int]:
-        unit = sum(1 for s in accesses if s[j] == 1)
-        odd = sum(1 for s in accesses if s[j] not in (0, 1))
-        return unit - odd, j
-
-    return max(long, key=score)
-
-
-def _collapse(nest: Nest, accesses: list[Sequence[int]], nodes: Sequence[Node]) -> list[list[int]]:
-    """Groups of adjacent axes that every access walks as one."""
-    space = nest.space
-    pinned = 0
-    for node in nodes:
-        if node.kind in ("iota", "gather"):
-            pinned |= node.axes
-    groups: list[list[int]] = []
-    for j, n in enumerate(space):
-        if n == 1:
-            continue
-        if groups and len(nest.parts) == 1 and not pinned >> j & 1:
-            i = groups[-1][-1]
-            reduced = [(i in r.attrs["axes"], j in r.attrs["axes"]) for r in nest.reduces]
-            if (
-                not pinned >> i & 1
-                and all(s[i] == s[j] * n for s in accesses)
-                and all(a == b for a, b in reduced)
-            ):
-                groups[-1].append(j)
-                continue
-        groups.append([j])
-    return groups
-
-
-def _sine_pairs(nodes: Sequence[Node]) -> dict[Node, Node]:
-    """Sine and cosine of one operand, each mapped to the other."""
-    by_arg: dict[Node, dict[str, Node]] = {}
-    for node in nodes:
-        if node.kind == "op" and node.op is not None and node.op.name in ("sin", "cos"):
-            by_arg.setdefault(node.args[0], {})[node.op.name] = node
-    out: dict[Node, Node] = {}
-    for found in by_arg.values():
-        if len(found) == 2:
-            out[found["sin"]], out[found["cos"]] = found["cos"], found["sin"]
-    return out
-
-
-def _width(nest: Nest) -> int:
-    for _, nodes, _ in nest.parts:
-        for node in nodes:
-            if node.dtype.itemsize > 4 and node.kind != "iota":
-                return 8
-    return 16
-
-
 # -- emission ---------------------------------------------------------------------------
 
 
@@ -250,20 +69,20 @@ def emit_nest(k: KernelEmitter, nest: Nest) -> None:
             _fill_identity(k, r)
         return
     everything = [n for _, nodes, _ in nest.parts for n in nodes]
-    accesses = _accesses(nest, everything)
-    groups = _collapse(nest, accesses, everything)
+    found = all_accesses(nest, everything)
+    groups = collapse(nest, found, everything)
     if groups:
-        best = _vector_axis(nest, accesses)
+        best = vector_axis(nest, found)
         vector = next((g for g in groups if best in g), groups[-1])
         groups = [g for g in groups if g is not vector] + [vector]
-    w = _width(nest)
+    w = width(nest)
     reducers = [_Reducer(k, nest, r, groups, w) for r in nest.reduces]
-    for r in reducers:
-        r.start()
+    for reducer in reducers:
+        reducer.start()
     for segment, nodes, roots in nest.parts:
         _Part(k, nest, segment, nodes, roots, groups, w, reducers).emit()
-    for r in reducers:
-        r.finish()
+    for reducer in reducers:
+        reducer.finish()
 
 
 def _fill_identity(k: KernelEmitter, op: Op) -> None:
@@ -288,7 +107,7 @@ class _Reducer:
         self.kind = op.name[len("reduce_") :]
         self.result = op.results[0]
         self.dtype = self.result.type.dtype
-        self.strides = _result_strides(op)
+        self.strides = result_strides(op)
         axes = set(op.attrs["axes"])
         reduced = [g[0] in axes for g in groups]
         self.lanes = not groups or reduced[-1]
@@ -358,7 +177,7 @@ class _Part:
         found = zip(reducers, roots[len(nest.stores) :])
         self.reduce_roots = [(r, n) for r, n in found if n is not None]
         self.reducers = [r for r, _ in self.reduce_roots]
-        self.pairs = _sine_pairs(nodes)
+        self.pairs = sine_pairs(nodes)
         self.joint: dict[Node, str] = {}
         self.segment = segment
         self.loops: list[_Loop] = []
@@ -413,9 +232,7 @@ class _Part:
             base = self.k.pointer(value)
             mt = memory_type(dtype)
             found = (
-                base
-                if at == "0"
-                else self.k.em.let(f"getelementptr {mt}, ptr {base}, i64 {at}")
+                base if at == "0" else self.k.em.let(f"getelementptr {mt}, ptr {base}, i64 {at}")
             )
             self.pointers[key] = found
         return found
@@ -471,9 +288,7 @@ class _Part:
         # prepare pointers and splats before the loop, where they belong
         self._prepare()
         accs = [
-            [em.let(f"load {llvm_type(r.dtype, w)}, ptr {s}") for s in r.slots]
-            if r.lanes
-            else []
+            [em.let(f"load {llvm_type(r.dtype, w)}, ptr {s}") for s in r.slots] if r.lanes else []
             for r in self.reducers
         ]
         at = loop.lo
@@ -600,9 +415,8 @@ class _Part:
                 if lanes < w:
                     vt = llvm_type(r.dtype, w)
                     neutral = constant(identity(r.kind, r.dtype), r.dtype, w)
-                    value = em.let(
-                        f"select {llvm_type(BOOL, w)} {k.mask(w, lanes)}, {vt} {value}, {vt} {neutral}"
-                    )
+                    mask = f"{llvm_type(BOOL, w)} {k.mask(w, lanes)}"
+                    value = em.let(f"select {mask}, {vt} {value}, {vt} {neutral}")
                 out[-1].append(reduce_step(em, r.kind, r.dtype, w, acc[0], value))
         return out
 

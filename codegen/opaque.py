@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapec.codegen.body import strides_of
-from tapec.codegen.nest import emit_nest, load_vector, memory_type, store_vector
+from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
 from tapec.codegen.straight import better
+from tapec.codegen.vectors import load_vector, memory_type, store_vector
 from tapec.ir.core import I64, Op
 
 if TYPE_CHECKING:

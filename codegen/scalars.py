@@ -105,27 +105,40 @@ def constant(value: Any, dtype: DType, width: int = 1) -> str:
     return f"splat ({_LLVM[dtype.name]} {text})"
 
 
+_instructions: dict[tuple[str, DType, int], str | None] = {}
+
+
+def instruction(name: str, dtype: DType, width: int) -> str | None:
+    """``"fadd double"`` for an op that is one instruction on its operands, else None."""
+    key = (name, dtype, width)
+    if key not in _instructions:
+        kind, _, rest = (OPS[name].llvm or "").partition(":")
+        f, _, i = rest.partition(":")
+        text = None
+        if kind == "inst":
+            text = f if dtype.kind == "f" else i or f
+        elif kind == "cmp" and dtype.kind == "f":
+            text = f"fcmp {f}"
+        elif kind == "cmp":
+            text = f"icmp {'u' + i[1:] if dtype is BOOL and i[0] == 's' else i}"
+        _instructions[key] = text and f"{text} {llvm_type(dtype, width)}"
+    return _instructions[key]
+
+
 def emit_op(em: Emitter, op: Op, width: int, args: list[str]) -> str:
     """Lower one elementwise operation on ``args`` (of ``width`` lanes); the result's name."""
+    in_dtype = op.operands[0].type.dtype
+    simple = instruction(op.name, in_dtype, width)
+    if simple is not None:
+        em.n += 1
+        name = f"%t{em.n}"
+        em.lines.append(f"  {name} = {simple} {', '.join(args)}")
+        return name
     spec = OPS[op.name].llvm
     if spec is None:
         raise NotImplementedError(f"no native lowering for elementwise op {op.name!r}")
     kind, _, rest = spec.partition(":")
-    in_dtype = op.operands[0].type.dtype
     ty = llvm_type(in_dtype, width)
-    if kind == "inst":
-        f, _, i = rest.partition(":")
-        inst = f if in_dtype.kind == "f" else i or f
-        if len(args) == 1:
-            return em.let(f"{inst} {ty} {args[0]}")
-        return em.let(f"{inst} {ty} {args[0]}, {args[1]}")
-    if kind == "cmp":
-        f, _, i = rest.partition(":")
-        if in_dtype.kind == "f":
-            return em.let(f"fcmp {f} {ty} {args[0]}, {args[1]}")
-        if in_dtype is BOOL:
-            i = i.replace("s", "u", 1) if i[0] == "s" else i
-        return em.let(f"icmp {i} {ty} {args[0]}, {args[1]}")
     if kind == "intr":
         if in_dtype.kind == "i":
             return args[0]  # floor, ceil, rint, trunc of an integer
@@ -365,7 +378,9 @@ def convert(em: Emitter, x: str, src: DType, dst: DType, w: int) -> str:
     st, dtt = llvm_type(src, w), llvm_type(dst, w)
     if dst is BOOL:
         zero = constant(0, src, w)
-        return em.let(f"fcmp une {st} {x}, {zero}" if src.kind == "f" else f"icmp ne {st} {x}, {zero}")
+        return em.let(
+            f"fcmp une {st} {x}, {zero}" if src.kind == "f" else f"icmp ne {st} {x}, {zero}"
+        )
     if src is BOOL:
         return em.let(f"{'uitofp' if dst.kind == 'f' else 'zext'} {st} {x} to {dtt}")
     if src.kind == "f" and dst.kind == "f":

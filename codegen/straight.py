@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapec.codegen.body import strides_of
-from tapec.codegen.nest import memory_type
 from tapec.codegen.scalars import constant, convert, emit_op, identity, llvm_type, reduce_step
+from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, I64, Dense, DType, Op, Value
 from tapec.ir.opdef import OPS
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["emit_straight"]
 
 Names = list[str]
+_ELEMENTWISE = frozenset(name for name, d in OPS.items() if d.elementwise)
 
 
 def emit_straight(k: KernelEmitter, op: Op) -> None:
     """Emit one register operation."""
-    name = op.name
-    if OPS[name].elementwise:
-        result = op.results[0]
+    name, result = op.name, op.results[0] if op.results else None
+    if result is not None and name in _ELEMENTWISE:
         if name in ("sin", "cos") and op.operands[0] in k.joint:
             _joint(k, op)
             return
@@ -86,7 +86,7 @@ def _constant(k: KernelEmitter, op: Op) -> None:
 
 def _iota(k: KernelEmitter, op: Op) -> None:
     t = op.results[0].type
-    values = np.indices(t.shape)[op.attrs["axis"]].ravel() if t.size else []
+    values = np.indices(t.shape)[op.attrs["axis"]].ravel()
     k.set_regs(op.results[0], [constant(int(v), t.dtype) for v in values])
 
 
@@ -133,7 +133,9 @@ def _place(k: KernelEmitter, op: Op) -> None:
         for i, index in enumerate(np.ndindex(*piece.type.shape)):
             at = _flat(t.shape, [a + j * s for a, j, s in zip(start, index, step)])
             x = k.element(piece, i)
-            names[at] = x if names[at] is zero else reduce_step(k.em, "sum", t.dtype, 1, names[at], x)
+            names[at] = (
+                x if names[at] is zero else reduce_step(k.em, "sum", t.dtype, 1, names[at], x)
+            )
     k.set_regs(op.results[0], names)
 
 
@@ -224,7 +226,7 @@ def _cumsum(k: KernelEmitter, op: Op) -> None:
 
 
 def better(k: KernelEmitter, name: str, dtype: DType, x: str, best: str) -> str:
-    """Whether ``x`` replaces ``best`` in an argmax/argmin scan: strictly better, or the first NaN."""
+    """Whether ``x`` replaces ``best`` in an argmax/argmin: strictly better, or the first NaN."""
     em, t = k.em, llvm_type(dtype)
     predicate = "gt" if name == "argmax" else "lt"
     if dtype.kind != "f":

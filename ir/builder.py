@@ -79,10 +79,10 @@ class Builder:
         elif attrs or regions:
             types = OPS[name].infer(tuple([v.type for v in operands]), attrs)
         else:
-            key = (name, *[v.type for v in operands])
-            cached = _infer_cache.get(key)
+            signature = tuple([v.type for v in operands])
+            cached = _infer_cache.get((name, signature))
             if cached is None:
-                cached = _infer_cache[key] = OPS[name].infer(key[1:], attrs)
+                cached = _infer_cache[name, signature] = OPS[name].infer(signature, attrs)
             types = cached
         op = Op(name, operands, types, attrs, regions, self.loc, hint)
         self.ops.append(op)

@@ -39,7 +39,7 @@ class DType:
         self.name = name
         self.kind = kind
         self.np: np.dtype[Any] = np.dtype(numpy_dtype)
-        self.itemsize = self.np.itemsize
+        self.itemsize: int = self.np.itemsize
         self.bits = 1 if kind == "b" else 8 * self.itemsize
 
     def __repr__(self) -> str:
