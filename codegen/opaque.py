@@ -35,12 +35,14 @@ def _zero(k: KernelEmitter, pointer: str, nbytes: int) -> None:
 
 
 def _place(k: KernelEmitter, step: Opaque) -> None:
-    """Zeros, then each piece added: loops for stored pieces, single stores for the others."""
+    """Zeros where no piece is, then each piece: loops for stored ones, single stores for the
+    others.  Pieces that may overlap are added."""
     op = step.op
     result = op.results[0]
     dtype, strides = result.type.dtype, strides_of(result.type.shape)
     pointer = k.pointer(result)
-    _zero(k, pointer, result.type.nbytes)
+    if step.adds or sum(v.type.size for v in op.operands) < result.type.size:
+        _zero(k, pointer, result.type.nbytes)
     for nest in step.nests:
         emit_nest(k, nest)
     sums: dict[int, str] = {}
@@ -52,7 +54,7 @@ def _place(k: KernelEmitter, step: Opaque) -> None:
             x = k.element(piece, i)
             sums[at] = reduce_step(k.em, "sum", dtype, 1, sums[at], x) if at in sums else x
     for at, x in sums.items():
-        if step.nests:
+        if step.adds and step.nests:
             old = load_vector(k, dtype, pointer, str(at), 1, 1, 1)
             x = reduce_step(k.em, "sum", dtype, 1, old, x)
         store_vector(k, dtype, x, pointer, str(at), 1, 1, 1)

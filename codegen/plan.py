@@ -17,6 +17,7 @@ chain, its reductions and its adjoint make one pass over memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
 
 from tapec.codegen.body import (
     IndexMap,
@@ -107,13 +108,15 @@ class Nest:
 
 
 class Opaque:
-    """A step that is one operation on stored arrays; ``nests`` are loops that belong to it."""
+    """A step that is one operation on stored arrays; ``nests`` are loops that belong to it.
+    ``adds``: a ``place`` whose pieces may overlap."""
 
-    __slots__ = ("nests", "op")
+    __slots__ = ("adds", "nests", "op")
 
     def __init__(self, op: Op) -> None:
         self.op = op
         self.nests: list[Nest] = []
+        self.adds = False
 
 
 Step = Nest | Opaque
@@ -426,14 +429,32 @@ def _schedule(program: Program) -> None:
             continue
         opaque = Opaque(op)
         if op.name == "place":
-            opaque.nests = _piece_nests(program, op)
+            opaque.adds = not _disjoint(op)
+            opaque.nests = _piece_nests(program, op, opaque.adds)
         steps.append(opaque)
         slots.append([])
         for r in op.results:
             avail[r] = len(steps)
 
 
-def _piece_nests(program: Program, op: Op) -> list[Nest]:
+def _disjoint(op: Op) -> bool:
+    """Whether no two pieces of a ``place`` can touch the same element: along some axis all
+    their ranges are disjoint, or they are few and pairwise apart."""
+    boxes = []
+    for piece, (start, step) in zip(op.operands, op.attrs["at"]):
+        if piece.type.size:
+            ends = [a + s * (n - 1) for a, s, n in zip(start, step, piece.type.shape)]
+            boxes.append([(min(a, e), max(a, e)) for a, e in zip(start, ends)])
+    for axis in range(op.results[0].type.ndim):
+        ranges = sorted(box[axis] for box in boxes)
+        if all(a[1] < b[0] for a, b in pairwise(ranges)):
+            return True
+    return len(boxes) <= 32 and all(
+        any(p[1] < q[0] or q[1] < p[0] for p, q in zip(a, b)) for a, b in combinations(boxes, 2)
+    )
+
+
+def _piece_nests(program: Program, op: Op, adds: bool) -> list[Nest]:
     """Loops that write the pieces of a stored ``place`` (register pieces are stored singly)."""
     target = op.results[0]
     strides = strides_of(target.type.shape)
@@ -444,7 +465,7 @@ def _piece_nests(program: Program, op: Op) -> list[Nest]:
         nest = Nest(piece.type.shape)
         offset = sum(a * s for a, s in zip(start, strides))
         nest.stores.append(
-            Store(piece, target, offset, [a * s for a, s in zip(step, strides)], True)
+            Store(piece, target, offset, [a * s for a, s in zip(step, strides)], adds)
         )
         nests.append(nest)
     return nests
