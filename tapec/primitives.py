@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tapec.tracer import Tracer
 
 __all__ = [
-    "as_array", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "full", "gather",
+    "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "full", "gather",
     "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add", "select",
-    "slice_", "tape_among", "transpose", "unary",
+    "slice_", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
 ]  # fmt: skip
 
 _make: Any = None  # the Tracer class; set by tapec.tracer
@@ -155,6 +155,11 @@ def operands(*values: Any) -> list[Any]:
     """All as tracers of one tape."""
     tape = tape_among(values)
     return [as_tracer(tape, v) for v in values]
+
+
+def strong_operands(*values: Any) -> list[Any]:
+    """The same for functions that make arrays of their arguments: no number is weak there."""
+    return [_make(x.tape, x.id, x.type, x.type) if x.weak else x for x in operands(*values)]
 
 
 def as_array(x: Any) -> Tracer:

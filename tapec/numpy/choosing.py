@@ -12,7 +12,7 @@ from tapec.indexing import getitem
 from tapec.ir.core import BOOL, F64, I64
 from tapec.numpy.reductions import reduced
 from tapec.numpy.registry import axis_of, implements, int_argument
-from tapec.numpy.ufuncs import real_float, truth
+from tapec.numpy.ufuncs import real_float, real_floats, truth
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
@@ -82,7 +82,7 @@ def clip(a: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, *, min: Any
          max: Any = np._NoValue) -> Tracer:  # fmt: skip
     low = a_min if a_min is not np._NoValue else min
     high = a_max if a_max is not np._NoValue else max
-    result = as_array(a) if not isinstance(a, (int, float)) else a
+    result: Any = a if isinstance(a, (int, float)) else as_array(a)
     if low is not None and low is not np._NoValue:
         result = binary("max", result, low)
     if high is not None and high is not np._NoValue:
@@ -90,8 +90,8 @@ def clip(a: Any, a_min: Any = np._NoValue, a_max: Any = np._NoValue, *, min: Any
     return result.copy() if result is a else result  # type: ignore[no-any-return]
 
 
-if hasattr(np._core.umath, "clip"):
-    UFUNCS[np._core.umath.clip] = clip
+_umath: Any = getattr(np, "_core", None) or np.core  # np.clip of an array and tracers calls it
+UFUNCS[_umath.umath.clip] = clip
 
 
 @implements(np.nan_to_num)
@@ -200,8 +200,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None,
 
 @implements(np.isclose)
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tracer:
-    x, y = operands(a, b)
-    x, y = real_float(x), real_float(y)
+    x, y = real_floats(a, b)
     near = binary("le", abs(x - y), binary("add", atol, binary("mul", rtol, abs(y))))
     finite = UFUNCS[np.isfinite](y)
     result = binary("or", binary("and", near, finite), binary("eq", x, y))

@@ -19,7 +19,7 @@ from tapec.ir.core import BOOL
 from tapec.kinds import common_dtype
 from tapec.numpy.registry import axes_of, implements, int_argument
 from tapec.numpy.shapes import diagonal, moveaxis
-from tapec.primitives import as_array, binary, cast, operands
+from tapec.primitives import as_array, binary, cast, strong_operands
 from tapec.tracer import UFUNCS, Tracer
 
 __all__ = ["contract", "einsum"]
@@ -169,7 +169,7 @@ def einsum(*args: Any, optimize: Any = False, dtype: Any = None, order: str = "K
         text = ",".join(_letters(one) for one in lists)
         if out_list is not None:
             text += "->" + _letters(out_list)
-    xs = operands(*arrays)
+    xs = strong_operands(*arrays)
     common = common_dtype([x.kind for x in xs]) if dtype is None else p.to_dtype(dtype)
     xs = [cast(x, common) for x in xs]
     names, out = _parse(text, [x.type.shape for x in xs])
@@ -233,7 +233,7 @@ def _check_inner(name: str, x: Tracer, y: Tracer, i: int, j: int) -> None:
 
 
 def matmul(a: Any, b: Any) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     _needs_axes("matmul", x, y)
     _check_inner("matmul", x, y, -1, 0 if y.type.ndim == 1 else -2)
     bx, by = max(x.type.ndim - 2, 0), max(y.type.ndim - 2, 0)
@@ -251,7 +251,7 @@ UFUNCS[np.matmul] = matmul
 
 @implements(np.dot)
 def dot(a: Any, b: Any) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     if not x.type.ndim or not y.type.ndim:
         return binary("mul", x, y)
     j = 0 if y.type.ndim == 1 else -2
@@ -264,7 +264,7 @@ def dot(a: Any, b: Any) -> Tracer:
 
 @implements(np.inner)
 def inner(a: Any, b: Any, /) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     if not x.type.ndim or not y.type.ndim:
         return binary("mul", x, y)
     _check_inner("inner", x, y, -1, -1)
@@ -275,13 +275,13 @@ def inner(a: Any, b: Any, /) -> Tracer:
 
 @implements(np.outer, getattr(np.linalg, "outer", ""))
 def outer(a: Any, b: Any) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     return binary("mul", p.reshape(x, (x.type.size, 1)), p.reshape(y, (1, y.type.size)))
 
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     return dot(p.reshape(x, (x.type.size,)), p.reshape(y, (y.type.size,)))
 
 
@@ -308,7 +308,7 @@ def linalg_matmul(x1: Any, x2: Any, /) -> Tracer:
 
 @implements(np.tensordot, getattr(np.linalg, "tensordot", ""))
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     if isinstance(axes, (int, np.integer)):
         n = int(axes)
         first, second = tuple(range(x.type.ndim - n, x.type.ndim)), tuple(range(n))
@@ -331,7 +331,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
 
 @implements(np.kron)
 def kron(a: Any, b: Any) -> Tracer:
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     n = max(x.type.ndim, y.type.ndim)
     sx = (1,) * (n - x.type.ndim) + x.type.shape
     sy = (1,) * (n - y.type.ndim) + y.type.shape
@@ -345,7 +345,7 @@ def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,
           axis: Any = None) -> Tracer:  # fmt: skip
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = operands(a, b)
+    x, y = strong_operands(a, b)
     x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
     m, n = x.type.shape[-1], y.type.shape[-1]
     if m not in (2, 3) or n not in (2, 3):
@@ -373,7 +373,8 @@ def matrix_power(a: Any, n: Any) -> Tracer:
     if x.type.ndim < 2 or x.type.shape[-1] != x.type.shape[-2]:
         raise fail(TapecValueError, "matrix_power: last 2 dimensions of the array must be square")
     if n < 0:
-        x, n = np.linalg.inv(x), -n  # type: ignore[call-overload]
+        inverse: Any = np.linalg.inv
+        x, n = inverse(x), -n
     if n == 0:
         eye = x.tape.constant(np.eye(x.type.shape[-1], dtype=x.type.dtype.np))
         return p.broadcast_to(eye, x.type.shape)
@@ -391,7 +392,7 @@ def matrix_power(a: Any, n: Any) -> Tracer:
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Any) -> Tracer:
     """Left to right, or right to left, whichever needs fewer products."""
-    xs = operands(*arrays)
+    xs = strong_operands(*arrays)
     if len(xs) < 2:
         raise fail(TapecValueError, "multi_dot: expecting at least two arrays")
     if xs[-1].type.ndim == 1 and xs[0].type.ndim > 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
-from tapec.ir.core import BOOL, I32, I64
+from tapec.ir.core import BOOL, F64, I32, I64
 from tapec.numpy.registry import axes_of, axis_of, implements, int_argument, method_of
 from tapec.numpy.ufuncs import guarded_sqrt, real_float, truth
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
@@ -18,14 +18,14 @@ from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 __all__ = ["keep", "reduced"]
 
 
-def keep(x: Tracer, result: Tracer, axes: tuple[int, ...], keepdims: bool) -> Tracer:
+def keep(x: Tracer, result: Tracer, axes: tuple[int, ...], keepdims: Any) -> Tracer:
     """``result`` of a reduction, with the reduced axes as 1 if they are to be kept."""
     if not keepdims or keepdims is np._NoValue:
         return result
     return reshape(result, [1 if k in axes else n for k, n in enumerate(x.type.shape)])
 
 
-def reduced(kind: str, x: Tracer, axis: Any, keepdims: bool) -> Tracer:
+def reduced(kind: str, x: Tracer, axis: Any, keepdims: Any) -> Tracer:
     axes = axes_of(axis, x.type.ndim)
     return keep(x, p.reduce(kind, x, axes), axes, keepdims)
 
@@ -117,16 +117,24 @@ def _count(x: Tracer, axis: Any) -> int:
     return n
 
 
+def _averaged(a: Any, dtype: Any) -> Tracer:
+    """Means of integers and booleans are float64."""
+    x = as_array(a)
+    if dtype is not None:
+        return cast(x, p.to_dtype(dtype))
+    return x if x.type.dtype.kind == "f" else cast(x, F64)
+
+
 @implements(np.mean)
 def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tracer:
-    x = real_float(a) if dtype is None else cast(as_array(a), p.to_dtype(dtype))
+    x = _averaged(a, dtype)
     return binary("div", reduced("sum", x, axis, keepdims), _count(x, axis))
 
 
 @implements(np.var)
 def var(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
         *, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Tracer:  # fmt: skip
-    x = real_float(a) if dtype is None else cast(as_array(a), p.to_dtype(dtype))
+    x = _averaged(a, dtype)
     if correction is not np._NoValue:
         ddof = correction
     center = FUNCTIONS[np.mean](x, axis, keepdims=True) if mean is np._NoValue else mean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from tapec.tracer import FUNCTIONS, METHODS
 __all__ = ["axes_of", "axis_of", "implements", "int_argument", "method_of", "shape_argument"]
 
 
-def implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+_Rule = TypeVar("_Rule", bound=Callable[..., Any])
+
+
+def implements(*functions: Any) -> Callable[[_Rule], _Rule]:
     """Register the implementation of NumPy functions; names that NumPy lacks are skipped."""
 
-    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def register(rule: _Rule) -> _Rule:
         for function in functions:
             if isinstance(function, str):
                 function = getattr(np, function, None) if function else None
@@ -28,10 +31,10 @@ def implements(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     return register
 
 
-def method_of(ufunc: Any, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def method_of(ufunc: Any, method: str) -> Callable[[_Rule], _Rule]:
     """Register the implementation of a ufunc's method (``reduce``, ``outer``, …)."""
 
-    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def register(rule: _Rule) -> _Rule:
         METHODS[(ufunc, method)] = rule
         return rule
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,10 +37,13 @@ for _op, _ufunc in UFUNC_OF_OP.items():
     UFUNCS[_ufunc] = _unary_rule(_op) if _ufunc.nin == 1 else _binary_rule(_op)
 
 
-def ufunc(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+_Rule = TypeVar("_Rule", bound=Callable[..., Any])
+
+
+def ufunc(*names: str) -> Callable[[_Rule], _Rule]:
     """Register an implementation of the ufuncs with these names."""
 
-    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def register(rule: _Rule) -> _Rule:
         for name in names:
             UFUNCS[getattr(np, name)] = rule
         return rule
@@ -52,6 +55,17 @@ def real_float(x: Any) -> Tracer:
     """``x`` as NumPy's float functions take it: integers become float64."""
     x = as_array(x)
     return x if x.type.dtype.kind == "f" else cast(x, entry("sqrt", (x.kind,)).types[0].dtype)
+
+
+def real_floats(x: Any, y: Any) -> tuple[Tracer, Tracer]:
+    """Two operands in the dtype that NumPy's binary float functions give them."""
+    x, y = operands(x, y)
+    dtype = entry("hypot", (_shapeless(x), _shapeless(y))).types[0].dtype
+    return cast(x, dtype), cast(y, dtype)
+
+
+def _shapeless(x: Tracer) -> Any:
+    return x.kind if x.weak else x.type.with_shape(())
 
 
 # -- roots, squares, powers ---------------------------------------------------------------
@@ -245,8 +259,7 @@ def divmod_(x: Any, y: Any) -> tuple[Tracer, Tracer]:
 
 @ufunc("heaviside")
 def heaviside(x: Any, h: Any) -> Tracer:
-    x, h = operands(x, h)
-    x, h = real_float(x), real_float(h)
+    x, h = real_floats(x, h)
     step = select(binary("lt", x, 0), 0.0, select(binary("eq", x, 0), h, 1.0))
     return select(unary("isnan", x), x, step)
 
@@ -264,8 +277,7 @@ def signbit(x: Any) -> Tracer:
 def _log_add(x: Any, y: Any, exp: str, log_one_plus: Callable[[Tracer], Tracer]) -> Tracer:
     """log(e^x + e^y) from the larger operand: each branch is the function itself, so that
     ties (where the branches meet) have all their derivatives."""
-    x, y = operands(x, y)
-    x, y = real_float(x), real_float(y)
+    x, y = real_floats(x, y)
     larger = binary("ge", x, y)
     high, low = select(larger, x, y), select(larger, y, x)
     infinite = binary("and", binary("eq", x, y), unary("isinf", x))
@@ -318,7 +330,7 @@ def _ignoring_nan(op: str) -> Callable[[Any, Any], Tracer]:
         x, y = operands(x, y)
         if x.type.dtype.kind != "f" and y.type.dtype.kind != "f":
             return binary(op, x, y)
-        x, y = real_float(x), real_float(y)
+        x, y = real_floats(x, y)
         x_nan, y_nan = unary("isnan", x), unary("isnan", y)
         x, y = select(x_nan, y, x), select(y_nan, x, y)
         return binary(op, x, y)
