@@ -51,7 +51,8 @@ def test_function_and_decorator_forms():
 
 
 @pytest.mark.parametrize(
-    ("argnums", "expected"), [((0, 2), (3.0, 8.0)), (1, 2.0), ((0,), (3.0,)), (-1, 8.0), ([1], (2.0,))]
+    ("argnums", "expected"),
+    [((0, 2), (3.0, 8.0)), (1, 2.0), ((0,), (3.0,)), (-1, 8.0), ([1], (2.0,))],
 )
 def test_several_argnums(argnums, expected):
     assert tapec.grad(lambda a, b, c: a * b + c**2, argnums=argnums)(2.0, 3.0, 4.0) == expected

@@ -48,7 +48,8 @@ def test_results_that_have_no_derivative():
 
 
 @pytest.mark.parametrize(
-    "value", [np.arange(3), np.array([True, False]), np.int32(3), True, "text", b"x", np.bool_(True)]
+    "value",
+    [np.arange(3), np.array([True, False]), np.int32(3), True, "text", b"x", np.bool_(True)],
 )
 def test_arguments_that_have_no_derivative(value):
     with pytest.raises(TypeError, match=r"argument 0 \('x'\)"):
@@ -208,5 +209,5 @@ def test_hvp_vector_must_match():
 
 
 def test_dump_of_an_unknown_stage():
-    with pytest.raises(ValueError, match="stage 'poetry'.*opt"):
+    with pytest.raises(ValueError, match=r"stage 'poetry'.*opt"):
         tapec.grad(vector).dump("poetry", 1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from tapec.cli import main
 
-FILE = '''\
+FILE = """\
 import numpy as np
 import tapec
 
@@ -32,7 +32,7 @@ class Space:
         return x * x
 
 not_a_function = 3
-'''
+"""
 
 IR = """\
 func @f(%x: f64[]) -> (f64[]) {
