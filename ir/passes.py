@@ -18,7 +18,7 @@ from time import perf_counter
 from tapec.ir import rules, rules_shape
 from tapec.ir.core import Function
 from tapec.ir.dce import dce
-from tapec.ir.rewrite import RULES, Ruleset, rewrite
+from tapec.ir.rewrite import RULES, Ruleset, paused_gc, rewrite
 
 __all__ = [
     "GRADIENT", "ORDER", "PASSES", "Pass", "algebra", "checking", "cse", "fold",
@@ -145,7 +145,8 @@ def run_passes(
     for name in names:
         start = perf_counter()
         try:
-            fn = PASSES[name].run(fn)
+            with paused_gc():
+                fn = PASSES[name].run(fn)
         except Exception as error:
             error.add_note(f"while running {name} on @{fn.name}")
             raise

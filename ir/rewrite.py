@@ -1,8 +1,9 @@
 """The rewriter: one forward walk that does CSE, folding and the algebraic rules at once.
 
 Input: any function.  Output: an equivalent one, with equal operations computed once
-and every rule of the chosen set applied until none fires.  Dead operations are dropped
-before the walk (so that they cost nothing) and after it.
+and every rule of the chosen set applied until none fires; dead operations are dropped
+after the walk.  (Not before it: traced functions and gradients have few of them, fewer
+than would pay for a scan.)
 
     %0 = mul %x, %y : f64[]               %0 = mul %x, %y : f64[]
     %1 = mul %y, %x : f64[]        ->     %1 = add %0, %0 : f64[]
@@ -31,7 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tapec.ir.builder import Builder, _infer_cache
+from tapec.ir.builder import Builder
 from tapec.ir.core import NO_ATTRS, Attrs, Block, Dense, Function, Op, Type, Value
 from tapec.ir.dce import live_ops, rebuilt
 from tapec.ir.opdef import OPS
@@ -153,7 +154,7 @@ class Rewriter(Builder):
     ``slice_of_place``); ``fired`` counts applications by rule name.
     """
 
-    __slots__ = ("cse", "fired", "kinds", "memo", "replaced", "tables")
+    __slots__ = ("cse", "fired", "kinds", "made", "memo", "replaced", "tables")
 
     def __init__(
         self,
@@ -170,6 +171,8 @@ class Rewriter(Builder):
         self.replaced: dict[Value, Value] = {} if replaced is None else replaced
         self.memo: dict[Any, Any] = {} if memo is None else memo
         self.fired: Counter[str] = Counter() if fired is None else fired
+        #: the result of the operation that a rule emitted last
+        self.made: Value | None = None
         #: operation name → value number → result, for operations with one result
         self.tables: defaultdict[str, dict[Any, Value]] = defaultdict(dict)
 
@@ -196,10 +199,16 @@ class Rewriter(Builder):
             found = table.get(key)
             if found is not None and (not attrs or _same_bits(attrs, found)):
                 return found
-        types = _infer_cache.get((name, *[v.type for v in operands])) if not attrs else None
+        signature = tuple([v.type for v in operands])
+        types = None if attrs else _inferred.get((name, signature))
         if types is None:
-            types = OPS[name].infer(tuple([v.type for v in operands]), attrs)
-        value = self._settle(Op(name, operands, types, attrs, (), self.loc, hint), kind)
+            types = OPS[name].infer(signature, attrs)
+            if not attrs:
+                _inferred[name, signature] = types
+        op = Op(name, operands, types, attrs, (), self.loc, hint)
+        value = self._settle(op, kind)
+        if value is op.results[0]:
+            self.made = value
         if self.cse:
             table.setdefault(key, value)
         return value
@@ -212,33 +221,17 @@ class Rewriter(Builder):
 
     def _settle(self, op: Op, kind: Kind) -> Value:
         """Simplify ``op``, or append it if no rule fires; the value of its only result."""
-        for r in kind[2]:
+        for r in _candidates(kind, op.operands):
             value = r.apply(self, op)
             if value is not None:
                 return self._fire(r, op, value)
-        operands = op.operands
-        if operands:
-            first, rest = kind[3], kind[4]
-            made = operands[0].op
-            if made is not None and made.name in first:
-                for r in first[made.name]:
-                    value = r.apply(self, op)
-                    if value is not None:
-                        return self._fire(r, op, value)
-            if rest and len(operands) > 1:
-                for maker in _makers(operands):
-                    for r in rest.get(maker, ()):
-                        value = r.apply(self, op)
-                        if value is not None:
-                            return self._fire(r, op, value)
         self.ops.append(op)
         return op.results[0]
 
     def _fire(self, r: Rule, op: Op, value: Value) -> Value:
         self.fired[r.name] += 1
-        new = value.op
-        if new is not None and self.ops and new is self.ops[-1] and value.hint is None:
-            value.hint = op.results[0].hint  # a value of this walk: nobody else has seen it
+        if value is self.made and value.hint is None:
+            value.hint = op.results[0].hint  # just made here: no other function has it
         return value
 
     def walk(self, ops: Iterable[Op]) -> None:
@@ -273,24 +266,25 @@ class Rewriter(Builder):
                     changed = True
                 if changed:
                     xs = (x, y)
-                if cse:
-                    if attrs:
-                        key = _key(xs, attrs, kind[0])
-                    else:
-                        key = (y, x) if kind[0] and id(x) > id(y) else xs
+                key = (y, x) if kind[0] and id(x) > id(y) else xs
+            elif len(xs) == 1:
+                x = xs[0]
+                if x in replaced:
+                    xs = (replaced[x],)
+                    changed = True
+                key = xs
             elif xs:
                 if not replaced.keys().isdisjoint(xs):
                     xs = tuple([replaced.get(v, v) for v in xs])
                     changed = True
-                if cse:
-                    key = _key(xs, attrs, False) if attrs else xs
+                key = xs
             elif name == "constant":
                 if not self._constant(op):
                     append(op)
                 continue
-            elif cse:
-                key = _key(xs, attrs, False)
             if cse:
+                if attrs:
+                    key = _key(xs, attrs, kind[0])
                 table = tables[name]
                 found = table.get(key)
                 if found is not None and (not attrs or _same_bits(attrs, found)):
@@ -311,12 +305,11 @@ class Rewriter(Builder):
             else:
                 value = result
             # 3. is there a rule that might match?
-            _, _, always, first, rest = kind
-            if always or len(xs) > 2:
+            _, _, rules, first, rest = kind
+            if rules or len(xs) > 2:
                 self.loc = op.loc
                 value = self._settle(op, kind)
             else:
-                rules: tuple[Rule, ...] = ()
                 maker = xs[0].op if xs else None
                 if maker is not None and maker.name in first:
                     rules = first[maker.name]
@@ -385,15 +378,14 @@ class Rewriter(Builder):
         if done is not None:
             return done
         inner = Rewriter(self.kinds, self.cse, self.replaced, {}, self.fired)
-        ops = live_ops(block.ops, block.results)
-        inner.walk(ops)
+        inner.walk(block.ops)
         results = tuple([self.replaced.get(v, v) for v in block.results])
         new = live_ops(inner.ops, results)
         if len(new) == len(block.ops) and all(a is b for a, b in zip(new, block.ops)):
             done = block
         else:
             done = Block(block.params, new, results)
-        for op in ops:
+        for op in block.ops:
             for r in op.results:
                 self.replaced.pop(r, None)
         self.memo[block] = done
@@ -405,16 +397,14 @@ def rewrite(
 ) -> Function:
     """``fn`` rewritten by ``rules`` (and CSE), without dead code; ``fn`` itself if unchanged."""
     with paused_gc():
-        ops = live_ops(fn.ops, fn.results)
         rewriter = Rewriter(rules, cse, fired=fired)
-        rewriter.walk(ops)
+        rewriter.walk(fn.ops)
         replaced = rewriter.replaced
-        if replaced:
-            results = tuple([replaced.get(v, v) for v in fn.results])
-            return Function(fn.name, fn.params, live_ops(rewriter.ops, results), results)
-        if len(ops) == len(fn.ops):
+        results = tuple([replaced.get(v, v) for v in fn.results]) if replaced else fn.results
+        ops = live_ops(rewriter.ops, results)
+        if not replaced and len(ops) == len(fn.ops):
             return fn
-        return Function(fn.name, fn.params, ops, fn.results)
+        return Function(fn.name, fn.params, ops, results)
 
 
 @contextmanager
@@ -482,10 +472,23 @@ def _constant_key(content: Any, type_: Type) -> Any:
     return (content, type_)
 
 
-def _makers(operands: tuple[Value, ...]) -> dict[str, None]:
-    """The distinct names of the operations that define the operands after the first, in order,
-    and ``itself`` if there are two operands that are one value."""
-    makers = dict.fromkeys([v.op.name for v in operands[1:] if v.op is not None])
-    if len(operands) == 2 and operands[0] is operands[1]:
-        makers["itself"] = None
-    return makers
+def _candidates(kind: Kind, operands: tuple[Value, ...]) -> tuple[Rule, ...]:
+    """The rules that might match an operation, in the order in which they are tried."""
+    _, _, rules, first, rest = kind
+    if not operands:
+        return rules
+    made = operands[0].op
+    if made is not None and made.name in first:
+        rules = rules + first[made.name]
+    if rest and len(operands) > 1:
+        for maker in dict.fromkeys([v.op.name for v in operands[1:] if v.op is not None]):
+            more = rest.get(maker)
+            if more is not None and more is not rules:
+                rules = rules + more
+        if len(operands) == 2 and operands[0] is operands[1]:
+            rules = rules + rest.get("itself", ())
+    return rules
+
+
+#: (operation, operand types) → result types, for operations without attributes
+_inferred: dict[tuple[str, tuple[Type, ...]], tuple[Type, ...]] = {}
