@@ -37,9 +37,10 @@ import ctypes
 import functools
 import re
 import threading
+import types
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -58,6 +59,7 @@ from tapec.codegen.entry import (
     FIRST_WORD,
     KEPT_BYTES,
     NEXT_WORD,
+    READ_WORDS,
     STACK_BYTES,
     WORKSPACE_WORD,
     Arg,
@@ -71,8 +73,8 @@ from tapec.codegen.entry import (
 )
 
 __all__ = [
-    "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Result", "SLOW_OFFSET", "Structure",
-    "Variant", "build_variant", "callable_type", "check_layout", "entry_text", "install",
+    "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Read", "Result", "SLOW_OFFSET",
+    "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text", "install",
     "keepalives", "link_chain", "new_callable", "slow_of", "trace_depth",
 ]  # fmt: skip
 
@@ -92,6 +94,23 @@ class _Miss:
 MISS = _Miss()
 
 
+class Read(NamedTuple):
+    """An object that the user's code read elsewhere: the contents of a cell (``key`` None), or
+    ``owner[key]`` of a dict; ``absent`` if the dict had no such key.
+
+    A call from outside runs the variant only while the read gives the same object.
+    """
+
+    owner: types.CellType | dict[Any, Any]
+    key: object
+    value: object
+    absent: bool = False
+
+    @property
+    def kind(self) -> Literal["cell", "dict"]:
+        return "cell" if type(self.owner) is types.CellType else "dict"
+
+
 class Variant:
     """Loaded native code for one signature: an entry and its data block.
 
@@ -99,8 +118,8 @@ class Variant:
     """
 
     __slots__ = (
-        "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_statics",
-        "address", "library", "spec",
+        "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_reads",
+        "_statics", "address", "library", "spec",
     )  # fmt: skip
 
     def __init__(self, library: engine.Library, spec: EntrySpec, data: Any) -> None:
@@ -111,6 +130,7 @@ class Variant:
         self._statics = [a.value for a in spec.args if a.kind == "static"]
         self._captured: list[Any] = [None] * spec.captures
         self._first_capture = FIRST_WORD + len(self._statics)
+        self._reads: list[Read] = []
         self._caller: Any = None
         self._following: Variant | None = None
         data[NEXT_WORD] = slow_entry()
@@ -138,6 +158,18 @@ class Variant:
         for i, array in enumerate(arrays):
             self._data[self._first_capture + i] = array.ctypes.data
         self._captured[:] = arrays
+
+    def set_reads(self, reads: Sequence[Read]) -> None:
+        """What must be unchanged, in the order of ``EntrySpec.reads``; kept alive."""
+        if tuple(r.kind for r in reads) != self.spec.reads:
+            raise ValueError(f"expected reads of {self.spec.reads}, got {reads}")
+        self._reads = list(reads)
+        at = self._first_capture + self.spec.captures
+        for read in reads:
+            words = [id(read.owner), *([id(read.key)] if read.kind == "dict" else [])]
+            words.append(0 if read.absent else id(read.value))
+            self._data[at : at + len(words)] = words
+            at += READ_WORDS[read.kind]
 
     def call(self, *args: object) -> Any:
         """Run on exactly matching arguments, also during a trace; ``MISS`` if they do not match
@@ -173,10 +205,12 @@ def build_variant(
     symbols: Iterable[str],
     opt: int = 2,
     captured: Sequence[np.ndarray[Any, Any]] = (),
+    reads: Sequence[Read] = (),
 ) -> Variant:
     """Compile and load a kernel, with an entry for ``spec``.
 
-    ``symbols`` are the external names that the kernel uses (see ``libraries``); ``opt`` is the
+    ``symbols`` are the external names that the kernel uses (see ``libraries``); ``reads`` must
+    be unchanged for a call from outside; ``opt`` is the
     level for the kernel.  The entry is compiled separately: it gains nothing from a higher level,
     which would take longer than most kernels, and functions of equal signatures can share it.
     """
@@ -195,6 +229,7 @@ def build_variant(
     library = engine.link([code, _entry_code(entry.text)], addresses, ["entry", "direct"])
     variant = Variant(library, spec, data)
     variant.set_captured(captured)
+    variant.set_reads(reads)
     return variant
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import types
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from tapec.ir.core import Type
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "LayoutError", "NEXT_WORD",
-    "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout", "entry_text",
+    "READ_WORDS", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout", "entry_text",
 ]  # fmt: skip
 
 # Leaves are result indices or None.
@@ -66,6 +67,8 @@ class EntrySpec(NamedTuple):
     captures: int = 0
     workspace_bytes: int = 0
     release_gil: bool = False
+    #: what the user's code read elsewhere: see ``abi.Read``
+    reads: tuple[Literal["cell", "dict"], ...] = ()
 
 
 class EntryText(NamedTuple):
@@ -111,6 +114,7 @@ def check_layout() -> None:
         "array shape": bool(dims) and list((ctypes.c_ssize_t * 2).from_address(dims)) == [2, 3],
         "array dtype": _read(ctypes.c_void_p, array, _DESCR) == id(np.dtype("f8")),
         "array flags": _read(ctypes.c_int, array, _FLAGS) & 0x103 == 0x101,
+        "cell contents": _read(ctypes.c_void_p, types.CellType(array), _PAYLOAD) == id(array),
         "strided flags": _read(ctypes.c_int, strided, _FLAGS) & 0x101 == 0x100,
     }
     wrong = [what for what, right in reads.items() if not right]
@@ -130,6 +134,8 @@ def _read(kind: Any, obj: object, offset: int) -> Any:
 # Words of a variant's data block: the next entry, a free workspace, then the static objects, then
 # the captured pointers.
 NEXT_WORD, WORKSPACE_WORD, FIRST_WORD = 0, 1, 2
+# After those, per read: the cell, or the dict and the key; then the expected object.
+READ_WORDS = {"cell": 2, "dict": 3}
 # A workspace on the C stack costs nothing; a larger one is kept by the variant between calls,
 # unless it is so large that idle memory would matter more than an allocation.
 STACK_BYTES, KEPT_BYTES = 16 << 10, 64 << 20
@@ -139,6 +145,7 @@ _DECLARATIONS = {
     "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
     "PyArray_Scalar": "declare ptr @PyArray_Scalar(ptr, ptr, ptr)",
     "PyBool_FromLong": f"declare ptr @PyBool_FromLong(i{8 * ctypes.sizeof(ctypes.c_long)})",
+    "PyDict_GetItem": "declare ptr @PyDict_GetItem(ptr, ptr)",
     "PyErr_NoMemory": "declare ptr @PyErr_NoMemory()",
     "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
     "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
@@ -167,7 +174,7 @@ define ptr @entry{_PASSED.format("%kwnames")} nounwind {{
   %tracing = icmp ne i32 %depth, 0
   %keywords = icmp ne ptr %kwnames, null
   %odd = or i1 %tracing, %keywords
-  %function = select i1 %odd, ptr %next, ptr @body
+  %function = select i1 %odd, ptr %next, ptr @{{checked}}
   %last = select i1 %odd, ptr %kwnames, ptr %next
   %result = musttail call ptr %function{_PASSED.format("%last")}
   ret ptr %result
@@ -328,16 +335,48 @@ class _EntryWriter:
         self.at("miss")
         self.do(f"%missed = musttail call ptr %next{_PASSED.format('null')}")
         self.do("ret ptr %missed")
+        body, self.lines = self.lines, []
+        current = self.current(FIRST_WORD + statics + spec.captures)
         text = "\n".join(
             [
-                _FUNCTIONS,
+                _FUNCTIONS.replace("{checked}", "current" if spec.reads else "body"),
                 *self.globals,
+                *current,
                 f"define internal ptr @body{_PASSED.format('%next')} noinline nounwind {{",
-                *self.lines,
+                *body,
                 "}\n",
             ]
         )
-        return EntryText(text, frozenset(self.symbols), FIRST_WORD + statics + spec.captures)
+        words = FIRST_WORD + statics + spec.captures + sum(READ_WORDS[k] for k in spec.reads)
+        return EntryText(text, frozenset(self.symbols), words)
+
+    def current(self, word: int) -> list[str]:
+        """The function ``@current``: ``@body`` if every read gives the object it gave, else a
+        miss.  ``@direct`` does without; its caller has compared the values."""
+        if not self.spec.reads:
+            return []
+        for kind in self.spec.reads:
+            *where, want = [
+                self.let(f"load ptr, ptr {self.data_word(word + k)}")
+                for k in range(READ_WORDS[kind])
+            ]
+            if kind == "cell":
+                found = self.field("ptr", where[0], _PAYLOAD)
+            else:
+                found = self.let(
+                    self.api("ptr", "PyDict_GetItem", f"ptr {where[0]}, ptr {where[1]}")
+                )
+            self.require("ptr", found, want)
+            word += READ_WORDS[kind]
+        changed = self.let(f"icmp ne i64 {self.combined('or i64', self.differences)}, 0")
+        function = self.let(f"select i1 {changed}, ptr %next, ptr @body")
+        last = self.let(f"select i1 {changed}, ptr null, ptr %next")
+        self.do(f"%result = musttail call ptr {function}{_PASSED.format(last)}")
+        self.do("ret ptr %result")
+        self.differences.clear()
+        lines, self.lines = self.lines, []
+        head = f"define internal ptr @current{_PASSED.format('%next')} noinline nounwind {{"
+        return [head, *lines, "}\n"]
 
     def check_arguments(self) -> None:
         args = self.spec.args

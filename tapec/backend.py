@@ -13,11 +13,13 @@ is, and are converted anew at every call where it cannot, so that later writes a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapec import options
+from tapec.depends import MISSING, Read
 from tapec.errors import InternalError
 from tapec.ir.core import Function, Type
 from tapec.ir.interp import GuardFailed, interpret
@@ -27,6 +29,7 @@ from tapec.transforms import Program, Result
 
 if TYPE_CHECKING:
     from tapec.codegen.abi import Arg, Structure, Variant
+    from tapec.codegen.abi import Read as NativeRead
 
 __all__ = ["Compiled", "InterpretedProgram", "NativeProgram", "compile_program", "seed_array"]
 
@@ -34,13 +37,15 @@ Array = np.ndarray[Any, Any]
 
 #: Kernels that take longer than this (estimated) let other threads run.
 RELEASE_GIL_NS = 20_000.0
+#: Native code looks up this many names per call at most (10 ns each).
+MAX_NATIVE_READS = 40
 
 
-def compile_program(program: Program, traced: Traced) -> Compiled:
-    """Compile, as the options say."""
+def compile_program(program: Program, traced: Traced, reads: Sequence[Read] = ()) -> Compiled:
+    """Compile, as the options say.  ``reads``: what native calls must find unchanged."""
     if options.backend() == "interpret":
         return InterpretedProgram(program, traced)
-    return NativeProgram(program, traced)
+    return NativeProgram(program, traced, reads)
 
 
 def seed_array(seed: Any, type: Type, k: int) -> Array:
@@ -83,6 +88,8 @@ class Compiled:
 
     #: Whether the native entry takes the user's arguments and returns the user's structure.
     direct: bool = False
+    #: Whether native code can tell that what the function reads elsewhere is unchanged.
+    linkable: bool = False
 
     def __init__(self, program: Program, traced: Traced) -> None:
         self.program = program
@@ -169,7 +176,7 @@ class NativeProgram(Compiled):
     else a flat tuple of boxed results.
     """
 
-    def __init__(self, program: Program, traced: Traced) -> None:
+    def __init__(self, program: Program, traced: Traced, reads: Sequence[Read] = ()) -> None:
         super().__init__(program, traced)
         fn = program.fn
         params = list(fn.params)
@@ -202,7 +209,9 @@ class NativeProgram(Compiled):
         self.guarded = any(op.name == "guard" for op in fn.ops)
         self.args = args
         native_fn = Function(fn.name, order, fn.ops, fn.results)
-        self.variant = _build(native_fn, args, self.boxes, shape, self.stable)
+        checked = _native_reads(reads) if self.direct else None
+        self.linkable = checked is not None
+        self.variant = _build(native_fn, args, self.boxes, shape, self.stable, checked or ())
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
         program = self.program
@@ -345,8 +354,26 @@ class _Index:
         self.slot = slot
 
 
+def _native_reads(reads: Sequence[Read]) -> list[NativeRead] | None:
+    """The reads in a form that native code can compare; None if some have none."""
+    from tapec.codegen.abi import Read as NativeRead
+
+    found = []
+    for owner, name, value in reads:
+        if type(owner) is CellType or (type(owner) is dict and type(name) is str):
+            found.append(NativeRead(owner, name, value, value is MISSING))
+        else:
+            return None
+    return found if len(found) <= MAX_NATIVE_READS else None
+
+
 def _build(
-    fn: Function, args: Sequence[Arg], boxes: Sequence[str], structure: Any, stable: Sequence[Array]
+    fn: Function,
+    args: Sequence[Arg],
+    boxes: Sequence[str],
+    structure: Any,
+    stable: Sequence[Array],
+    reads: Sequence[NativeRead],
 ) -> Variant:
     from tapec.codegen.abi import EntrySpec, build_variant
     from tapec.codegen.abi import Result as Boxed
@@ -364,7 +391,8 @@ def _build(
         len(stable),
         source.workspace_bytes,
         source.work_ns > RELEASE_GIL_NS,
+        tuple([r.kind for r in reads]),
     )
     opt = options.opt_level()
     symbols, level = source.symbols, source.opt if opt is None else opt
-    return build_variant(source.text, spec, symbols, level, stable)
+    return build_variant(source.text, spec, symbols, level, stable, reads)

@@ -29,16 +29,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Read", "collect", "unchanged"]
+__all__ = ["MISSING", "Read", "collect", "unchanged"]
 
 
 class _Missing:
     """Stands for a name that is not bound."""
 
 
-_MISSING = _Missing()
+MISSING = _Missing()
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_ATOMS = (*_SCALARS, np.ndarray, np.generic, type(_MISSING))
+_ATOMS = (*_SCALARS, np.ndarray, np.generic, type(MISSING))
 #: Containers with more elements than this are compared by identity only.
 _MAX_ITEMS = 256
 _MAX_READS = 2000
@@ -67,16 +67,16 @@ def unchanged(reads: tuple[Read, ...]) -> bool:
             try:
                 now = owner.cell_contents
             except ValueError:
-                now = _MISSING
+                now = MISSING
         elif kind is list:
             if len(owner) != len(value) or not all(map(_same, owner, value)):
                 return False
             continue
         elif kind is dict:
-            now = owner.get(name, _MISSING)
+            now = owner.get(name, MISSING)
         else:
-            now = getattr(owner, name, _MISSING)
-        if now is not value and (value is _MISSING or not _same(now, value)):
+            now = getattr(owner, name, MISSING)
+        if now is not value and (value is MISSING or not _same(now, value)):
             return False
     return True
 
@@ -180,18 +180,18 @@ class _Walker:
             self._namespace(attributes)
             for cls in type(obj).__mro__:  # an instance attribute may hide these later
                 for name in self.known.intersection(vars(cls)) - attributes.keys():
-                    self._read(attributes, name, _MISSING)
+                    self._read(attributes, name, MISSING)
         for cls in type(obj).__mro__:
             slots = cls.__dict__.get("__slots__", ())
             for name in self.known.intersection((slots,) if isinstance(slots, str) else slots):
-                self._read(obj, name, getattr(obj, name, _MISSING))
+                self._read(obj, name, getattr(obj, name, MISSING))
         return [type(obj), *([type(obj).__call__] if callable(obj) else [])]
 
     def _class(self, cls: type) -> None:
         for base in cls.__mro__:
             if not _is_library_module(base.__module__):
                 for name in self.known & vars(base).keys():
-                    value = getattr(cls, name, _MISSING)
+                    value = getattr(cls, name, MISSING)
                     self._read(cls, name, value)
 
     def _namespace(self, namespace: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Variant:
     def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
         self.reads = reads
         self.program = program._replace(raw=None)
-        self.compiled: Compiled = compile_program(program, traced)
+        self.compiled: Compiled = compile_program(program, traced, reads)
         # The caller's arguments must not live as long as the variant.
         flat = Flat([], traced.flat.keys, traced.flat.layout)
         self.traced = traced._replace(flat=flat, subject=None)
@@ -245,7 +245,7 @@ class Dispatcher:
                         variant,
                         *(v for v in variants if v is not variant),
                     ]
-                if variant.compiled.direct and variant not in self.linked:
+                if variant.compiled.linkable and variant not in self.linked:
                     self.link(variant)
                 return result, variant, call
         with self.lock:
@@ -304,7 +304,7 @@ class Dispatcher:
     def link(self, variant: Variant) -> None:
         """Let the callable's native code try this variant first, if it can."""
         owner = self.owner() if self.owner is not None else None
-        if owner is None or not variant.compiled.direct or variant.reads:
+        if owner is None or not variant.compiled.linkable:
             return
         from tapec.backend import NativeProgram
         from tapec.codegen.abi import link_chain

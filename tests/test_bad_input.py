@@ -106,7 +106,7 @@ def test_argnums_of_a_wrong_kind(argnums):
 
 
 def test_argnums_that_do_not_fit():
-    with pytest.raises(TypeError, match="argnums=2.*1 positional argument"):
+    with pytest.raises(TypeError, match=r"argnums=2.*1 positional argument"):
         tapec.grad(lambda x: x, argnums=2)(1.0)
     with pytest.raises(TypeError, match="by position"):
         tapec.grad(lambda x: x)(x=1.0)

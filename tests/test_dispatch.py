@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tapec
+from tapec.codegen.callable_type import slow_of
 
 SCALE = 1.0
 
@@ -415,3 +416,26 @@ def test_interpreter_backend(monkeypatch):
     monkeypatch.setenv("TAPEC_BACKEND", "quantum")
     with pytest.raises(ValueError, match="TAPEC_BACKEND"):
         tapec.grad(lambda x: x)(1.0)
+
+
+def test_native_calls_notice_changes():
+    """A function that reads globals and closures is still called natively."""
+    global SCALE
+    k = 2.0
+    g = tapec.grad(lambda x: SCALE * k * helper(x))
+    calls = []
+    dispatcher = slow_of(g).dispatcher
+    inner = dispatcher.call
+    try:
+        assert g(1.0) == 4.0
+        dispatcher.call = lambda *args: calls.append(1) or inner(*args)
+        assert [g(1.0) for _ in range(3)] == [4.0] * 3
+        assert not calls
+        SCALE = 5.0
+        assert g(1.0) == 20.0 and len(calls) == 1
+        assert g(1.0) == 20.0 and len(calls) == 1
+        SCALE = 1.0
+        k = 3.0
+        assert g(1.0) == 6.0 and len(calls) == 2
+    finally:
+        SCALE = 1.0
