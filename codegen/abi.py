@@ -74,8 +74,8 @@ from tapec.codegen.entry import (
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Read", "Result", "SLOW_OFFSET",
-    "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text", "install",
-    "keepalives", "link_chain", "new_callable", "slow_of", "trace_depth",
+    "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text",
+    "install", "keepalives", "link_chain", "new_callable", "slow_of", "trace_depth",
 ]  # fmt: skip
 
 #: While nonzero, every native entry misses, so that functions called by a function that is being

@@ -30,7 +30,8 @@ from tapec.ir.core import Type
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "LayoutError", "NEXT_WORD",
-    "READ_WORDS", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout", "entry_text",
+    "READ_WORDS", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout",
+    "entry_text",
 ]  # fmt: skip
 
 # Leaves are result indices or None.
