@@ -77,7 +77,9 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
         tape.check(x.id)
         type = Type(x.type.dtype, shape[len(key) :])
         record = tape.records[x.id]
-        if record is not None and record[0] == "stack" and not type.shape:
+        if (x.id, index) in tape._items:
+            known = tape._items[(x.id, index)]
+        elif record is not None and record[0] == "stack" and not type.shape:
             flat = 0
             for k, n in zip(index, shape):
                 flat = flat * n + k

@@ -89,7 +89,7 @@ def binary(op: str, x: Any, y: Any) -> Tracer:
             y.id if cy is None else _cast_id(tape, y, cy),
         )
     if tape.closed or tape.thread != get_ident():
-        tape.check(ids[0])
+        tape.check(x.id if x.__class__ is _make else y.id)
     records = tape.records
     at = len(records)
     records.append((e.op, ids, e.attrs, e.types, user_site(3)))

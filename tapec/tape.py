@@ -20,7 +20,8 @@ from __future__ import annotations
 import sys
 import threading
 from _thread import get_ident
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -312,18 +313,20 @@ class Tape:
         written to during the trace is baked as it was when it was read, if it cannot be
         reached; else the function edits a captured array, which no compiled program mirrors.
         """
+        self._values.clear()
         baked: dict[int, Any] = {}
         kept: list[Capture] = []
+        times = Counter(id(c.obj) for c in self.captures)
         for at, record in enumerate(self.records):
             if record is None or record[0] != "capture":
                 continue
             obj = self.captures[record[2]["index"]].obj
             if not isinstance(obj, Handle):
-                # names of ours: obj, the Capture, the argument of getrefcount
-                private = sys.getrefcount(obj) <= 3 and obj.base is None
+                # names of ours: obj, the argument of getrefcount, the captures
+                private = sys.getrefcount(obj) <= 2 + times[id(obj)] and obj.base is None
                 mark = self._arrays[at]
                 if not same_contents(obj, mark):
-                    if not isinstance(mark, np.ndarray) or not (private or obj.nbytes <= 4096):
+                    if not isinstance(mark, np.ndarray) or not private:
                         raise TapecValueError(
                             f"{describe_site(record[4])}: an array used here (shape {obj.shape}) "
                             "is written to while the function is traced; instead: use "
