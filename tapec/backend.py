@@ -247,26 +247,17 @@ class NativeProgram(Compiled):
         return [_native_leaf(x, k) for x, k in zip(flat.leaves, flat.keys) if type(k) is Spec]
 
     def _direct_inputs(self, flat: Flat, seeds: Sequence[Any] | None) -> list[Any]:
-        seeded = self._seed_arrays(seeds)
-        leaves = iter(
-            [
-                _native_leaf(x, k) if type(k) is Spec else None
-                for x, k in zip(flat.leaves, flat.keys)
-            ]
-        )
-        if seeded:
+        leaves, keys = flat.leaves, flat.keys
+        if seeds:
             # hvp: the vector stands after the argument that is differentiated
             k = flat.layout.wrt[0]
-            values = list(leaves)
-            values[k + 1 : k + 1] = [
-                s.item() if a.kind == "float" else s
-                for s, a in zip(seeded, self.args[k + 1 : k + 1 + len(seeded)])
-            ]
-            leaves = iter(values)
+            vector = self._seed_arrays(seeds)
+            leaves = [*leaves[: k + 1], *vector, *leaves[k + 1 :]]
+            keys = (*keys[: k + 1], keys[k], *keys[k + 1 :])
         # A static argument is recognised by identity, so the entry gets the object it knows.
         return [
-            arg.value if arg.kind == "static" else value
-            for arg, value in zip(self.args, leaves, strict=True)
+            _native_leaf(leaf, key) if type(key) is Spec else arg.value
+            for arg, leaf, key in zip(self.args, leaves, keys)
         ]
 
 

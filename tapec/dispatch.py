@@ -30,7 +30,16 @@ from tapec.depends import Read, collect, unchanged
 from tapec.errors import TapecTypeError, TapecValueError, VariantLimitError
 from tapec.ir.interp import GuardFailed
 from tapec.kinds import weak_kind
-from tapec.signature import Flat, Key, Layout, Spec, describe, native_array
+from tapec.signature import (
+    FLOAT,
+    Flat,
+    Key,
+    Layout,
+    Spec,
+    describe,
+    known_array,
+    native_array,
+)
 from tapec.tape import Handle, as_tracer, current_tape, is_traced
 from tapec.trace import Traced, parameter_names, trace, where_defined
 from tapec.transforms import Program, Result, Transform, build, lifted_leaves, pullback
@@ -119,16 +128,16 @@ class Dispatcher:
             self.layouts[treedef] = layout
         keys: list[Key] = []
         for i, (leaf, wanted) in enumerate(zip(leaves, layout.differentiated)):
-            if isinstance(leaf, Handle):
-                keys.append(self._describe_tracer(leaf, wanted, subject, layout, i))
+            cls = type(leaf)
+            if cls is float:
+                keys.append(FLOAT)
                 continue
-            if type(leaf) is np.ndarray and leaf.dtype == object and is_traced(leaf):
-                tape = current_tape()
-                assert tape is not None
-                leaves[i] = leaf = as_tracer(tape, leaf)
-                keys.append(self._describe_tracer(leaf, wanted, subject, layout, i))
-                continue
-            keys.append(describe(leaf, wanted, lambda i=i: _leaf_name(subject, layout, i)))  # type: ignore[misc]
+            if cls is np.ndarray:
+                known = known_array(leaf)
+                if known is not None and (not wanted or known.type.dtype.is_inexact):
+                    keys.append(known)
+                    continue
+            keys.append(self._describe(leaves, i, wanted, subject, layout))
         flat = Flat(leaves, tuple(keys), layout)
         if kind == "hvp":
             k = layout.wrt[0]
@@ -151,9 +160,16 @@ class Dispatcher:
             )
         return (*args[: k + 1], *args[k + 2 :]), args[k + 1]
 
-    def _describe_tracer(
-        self, leaf: Any, wanted: bool, subject: Any, layout: Layout, i: int
+    def _describe(
+        self, leaves: list[Any], i: int, wanted: bool, subject: Any, layout: Layout
     ) -> Key:
+        """The key of leaf ``i``; an object array of tracers becomes one tracer in ``leaves``."""
+        leaf = leaves[i]
+        if not isinstance(leaf, Handle):
+            tape = current_tape()
+            if tape is None or not (isinstance(leaf, np.ndarray) and is_traced(leaf)):
+                return describe(leaf, wanted, lambda: _leaf_name(subject, layout, i))
+            leaves[i] = leaf = as_tracer(tape, leaf)
         type = leaf.type
         if wanted and not type.dtype.is_inexact:
             raise TapecTypeError(
@@ -174,7 +190,9 @@ class Dispatcher:
         seeds: Any = None,
     ) -> Any:
         """What the transformed function returns."""
-        if self.transform.kind == "jit" and current_tape() is not None:
+        if current_tape() is None and seeds is None:
+            return self.compute(subject, self.flatten(subject, args, kwargs))[0]
+        if self.transform.kind == "jit":
             return subject(*args, **kwargs)
         return self.select(subject, args, kwargs, seeds)[0]
 

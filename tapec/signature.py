@@ -24,7 +24,10 @@ from tapec.ir.core import C128, F64, DType, Type, dtype_of
 if TYPE_CHECKING:
     from optree import PyTreeSpec
 
-__all__ = ["Flat", "Layout", "Spec", "Static", "argument_names", "describe", "native_array"]
+__all__ = [
+    "FLOAT", "Flat", "Layout", "Spec", "Static", "argument_names", "describe", "known_array",
+    "native_array",
+]  # fmt: skip
 
 
 class Spec(NamedTuple):
@@ -57,6 +60,11 @@ _scalars: dict[np.dtype[Any], Spec] = {}
 
 def _native_dtype(dtype: np.dtype[Any]) -> DType:
     return dtype_of(dtype.newbyteorder("=") if dtype.kind in "biufc" else dtype)
+
+
+def known_array(array: np.ndarray[Any, Any]) -> Spec | None:
+    """The key of an exact ndarray of a dtype and shape that was seen before."""
+    return _arrays.get((array.dtype, array.shape))
 
 
 def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:
