@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapec.ir.core import Dense
+from tapec.ir.core import Dense, Type, dtype_of
 from tapec.ir.opdef import OPS
 from tapec.kinds import BROADCAST
 
@@ -39,12 +39,15 @@ def evaluate(record: Record, args: list[Any]) -> list[Any]:
     if op == "guard":
         return []
     if "regions" in attrs:
-        from tapec.ir.core import Function
+        from tapec.ir.core import Function, Op, Value
         from tapec.ir.interp import interpret
 
-        if op == "call":
-            (body,) = attrs["regions"]
-            return interpret(Function("call", body.params, body.ops, body.results), args)
+        regions = attrs["regions"]
+        plain = {k: v for k, v in attrs.items() if k != "regions"}
+        arrays = [np.asarray(a) for a in args]
+        params = [Value(Type(dtype_of(a.dtype), a.shape)) for a in arrays]
+        made = Op(op, tuple(params), types, plain, regions)
+        return interpret(Function(op, params, [made], made.results), arrays)
     if attrs is BROADCAST:
         shape = types[0].shape
         args = [np.broadcast_to(a, shape) for a in args]

@@ -100,9 +100,7 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
 
 
 def _out_of_bounds(index: int, axis: int, n: int) -> TapecIndexError:
-    error = fail(
-        TapecIndexError, f"index {index} is out of bounds for axis {axis} with size {n}"
-    )
+    error = fail(TapecIndexError, f"index {index} is out of bounds for axis {axis} with size {n}")
     assert isinstance(error, TapecIndexError)
     return error
 
@@ -467,8 +465,6 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     kept = cast(kept, x.type.dtype)
     where = tape.constant(target.astype(np.int64))
     return reshape(p.scatter_add(kept, values, [where], [0]), x.type.shape)
-
-
 
 
 def add_at(x: Tracer, key: Any, value: Any) -> Tracer:

@@ -202,5 +202,5 @@ def _shape(kind: Kind) -> tuple[int, ...]:
 
 def _dtype(kind: Kind) -> DType | None:
     if kind.__class__ is Type:
-        return kind.dtype  # type: ignore[no-any-return]
+        return kind.dtype
     return kind.type.dtype if kind.__class__ is Weak else None

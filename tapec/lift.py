@@ -203,7 +203,9 @@ def format_tape(tape: Tape, color: bool = False) -> str:
         op, operands, attrs, types, (loc, hint) = record
         args = " ".join(f"#{k}" for k in operands)
         shown = {k: v for k, v in attrs.items() if k not in ("type", "regions")}
-        extra = " {" + ", ".join(f"{k}={v}" for k, v in sorted(shown.items())) + "}" if shown else ""
+        extra = (
+            " {" + ", ".join(f"{k}={v}" for k, v in sorted(shown.items())) + "}" if shown else ""
+        )
         result = ", ".join(map(str, types))
         text = f"{at:5}  {op} {args}".rstrip() + extra + (f" : {result}" if result else "")
         if hint:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tapec.tracer import Tracer
 
 __all__ = [
-    "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "full", "gather",
-    "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add", "select",
+    "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "full",
+    "gather", "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add", "select",
     "slice_", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
 ]  # fmt: skip
 
@@ -102,6 +102,7 @@ def _cast_id(tape: Tape, x: Any, dtype: DType) -> int:
 
 def select(condition: Any, x: Any, y: Any) -> Tracer:
     """``np.where`` of three operands."""
+    c: Tracer
     c, x, y = operands(condition, x, y)
     tape = c.tape
     if c.type.dtype is not BOOL:
@@ -240,7 +241,9 @@ def slice_(
 
 
 def place(
-    pieces: Sequence[Tracer], shape: Sequence[int], at: Sequence[tuple[Sequence[int], Sequence[int]]]
+    pieces: Sequence[Tracer],
+    shape: Sequence[int],
+    at: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> Tracer:
     """Zeros of ``shape`` with each piece added at ``(start, step)``."""
     attrs = {"shape": tuple(shape), "at": tuple((tuple(a), tuple(s)) for a, s in at)}

@@ -36,8 +36,8 @@ from tapec.errors import (
     TapecValueError,
     fail,
 )
-from tapec.ir.core import NO_ATTRS, Attrs, Dense, DType, Function, Type
-from tapec.kinds import BROADCAST, PYTHON_SCALARS, Kind, Weak, common_dtype, supported_dtype
+from tapec.ir.core import Attrs, Dense, DType, Function, Type
+from tapec.kinds import PYTHON_SCALARS, Kind, Weak, common_dtype, supported_dtype
 from tapec.kinds import weak_kind as _weak_kind
 from tapec.source import NOWHERE, Site, describe_site, user_site
 
@@ -230,9 +230,7 @@ class Tape:
                     )
                 value = int(value)
             found = len(self.records)
-            self.records.append(
-                ("constant", (), {"value": value, "type": type}, (type,), NOWHERE)
-            )
+            self.records.append(("constant", (), {"value": value, "type": type}, (type,), NOWHERE))
             self._constants[key] = found
         return found
 
@@ -450,7 +448,7 @@ def as_tracer(tape: Tape, value: Any) -> Tracer:
     """
     cls = value.__class__
     if cls is _tracer_class:
-        return value if value.tape is tape else tape.own(value)  # type: ignore[no-any-return]
+        return value if value.tape is tape else tape.own(value)
     if cls in PYTHON_SCALARS:
         tracer = tape.constant(value)
         tracer.kind = _weak_kind(tracer.type) if cls is not bool else tracer.type
@@ -496,7 +494,7 @@ def _stack_nested(tape: Tape, value: Any) -> Tracer:
 
 
 def _strong(kind: Kind) -> Type:
-    return kind.type if kind.__class__ is Weak else kind  # type: ignore[no-any-return]
+    return kind.type if kind.__class__ is Weak else kind
 
 
 def _collect(tape: Tape, value: Any, leaves: list[Tracer]) -> tuple[int, ...]:

@@ -23,35 +23,37 @@ from tapec import primitives
 from tapec import tape as _tape
 from tapec.errors import (
     ConversionError,
-    TapecError,
     TapecTypeError,
     TapecValueError,
     UnsupportedError,
     fail,
 )
 from tapec.ir.core import BOOL, I64
+from tapec.operators import Operators
 from tapec.primitives import binary, cast, operands, reshape, to_dtype, unary
+from tapec.rules import (
+    FUNCTIONS,
+    METHODS,
+    UFUNCS,
+    call,
+    strong,
+    unsupported,
+    unsupported_argument,
+)
 from tapec.source import describe_site
-from tapec.tape import Handle, as_tracer, is_traced
+from tapec.tape import as_tracer, is_traced
 
 __all__ = ["FUNCTIONS", "METHODS", "UFUNCS", "Tracer", "as_tracer", "is_traced", "view"]
-
-#: ufunc → implementation of its call
-UFUNCS: dict[Any, Callable[..., Any]] = {}
-#: (ufunc, "reduce" | "accumulate" | "outer" | "at") → implementation
-METHODS: dict[tuple[Any, str], Callable[..., Any]] = {}
-#: NumPy function → implementation
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 _SAME_KIND = "bifc"
 
 
-class Tracer(Handle):
+class Tracer(Operators):
     """See the module's description; made by ``Tape.input`` and by operations."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     # -- what it is -------------------------------------------------------------------
 
@@ -115,174 +117,7 @@ class Tracer(Handle):
     def __format__(self, spec: str) -> str:
         return repr(self)
 
-    # -- arithmetic -------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Any:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        if other.__class__ is Tracer and other.id == self.id and self.tape.squares:
-            return UFUNCS[np.square](self)
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return binary("div", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return binary("floor_div", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return binary("floor_div", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return binary("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return binary("mod", other, self)
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
-
-    def __pow__(self, other: Any, modulus: None = None) -> Any:
-        return UFUNCS[np.power](self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return UFUNCS[np.power](other, self)
-
-    def __matmul__(self, other: Any) -> Any:
-        return UFUNCS[np.matmul](self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return UFUNCS[np.matmul](other, self)
-
-    def __neg__(self) -> Any:
-        return unary("neg", self)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return UFUNCS[np.absolute](self)
-
-    def __invert__(self) -> Any:
-        return unary("not", self)
-
-    def __and__(self, other: Any) -> Any:
-        return binary("and", self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return binary("and", other, self)
-
-    def __or__(self, other: Any) -> Any:
-        return binary("or", self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return binary("or", other, self)
-
-    def __xor__(self, other: Any) -> Any:
-        return binary("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return binary("xor", other, self)
-
-    def __lshift__(self, other: Any) -> Any:
-        return binary("shift_left", self, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return binary("shift_left", other, self)
-
-    def __rshift__(self, other: Any) -> Any:
-        return binary("shift_right", self, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return binary("shift_right", other, self)
-
-    # -- comparison -------------------------------------------------------------------
-
-    def __eq__(self, other: Any) -> Any:
-        if other is None or other.__class__ is str:
-            return np.False_ if not self.type.shape else np.zeros(self.type.shape, bool)
-        return binary("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        if other is None or other.__class__ is str:
-            return np.True_ if not self.type.shape else np.ones(self.type.shape, bool)
-        return binary("ne", self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return binary("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return binary("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return binary("ge", self, other)
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(call(np.any, self == value))
-
     # -- in place ---------------------------------------------------------------------
-
-    def __iadd__(self, other: Any) -> Any:
-        return self._in_place(self + other)
-
-    def __isub__(self, other: Any) -> Any:
-        return self._in_place(self - other)
-
-    def __imul__(self, other: Any) -> Any:
-        return self._in_place(self * other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self._in_place(self / other)
-
-    def __ifloordiv__(self, other: Any) -> Any:
-        return self._in_place(self // other)
-
-    def __imod__(self, other: Any) -> Any:
-        return self._in_place(self % other)
-
-    def __ipow__(self, other: Any) -> Any:
-        return self._in_place(self**other)
-
-    def __imatmul__(self, other: Any) -> Any:
-        return self._in_place(self @ other)
-
-    def __iand__(self, other: Any) -> Any:
-        return self._in_place(self & other)
-
-    def __ior__(self, other: Any) -> Any:
-        return self._in_place(self | other)
-
-    def __ixor__(self, other: Any) -> Any:
-        return self._in_place(self ^ other)
-
-    def _in_place(self, value: Any) -> Any:
-        """The result of ``self op= other``: numbers are immutable, arrays are written to."""
-        if not self.type.shape:
-            return value
-        self.overwrite(value)
-        return self
 
     def overwrite(self, value: Any) -> None:
         """Make every name of this array, and of its views and its base, see ``value``."""
@@ -461,14 +296,14 @@ class Tracer(Handle):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         if kwargs.get("where", True) is not True:
-            raise _unsupported_argument(ufunc.__name__, "where", "use np.where on the result")
+            raise unsupported_argument(ufunc.__name__, "where", "use np.where on the result")
         for ignored in ("where", "casting", "order", "subok"):
             kwargs.pop(ignored, None)
         if method == "__call__":
             rule = UFUNCS.get(ufunc)
             dtype = kwargs.pop("dtype", None)
             if rule is None or kwargs:
-                raise _unsupported(ufunc, kwargs)
+                raise unsupported(ufunc, kwargs)
             if dtype is not None:
                 wanted = to_dtype(dtype)
                 inputs = tuple([cast(x, wanted) for x in operands(*inputs)])
@@ -476,11 +311,11 @@ class Tracer(Handle):
         else:
             rule = METHODS.get((ufunc, method))
             if rule is None:
-                raise _unsupported(ufunc, {}, f".{method}")
+                raise unsupported(ufunc, {}, f".{method}")
             result = rule(*inputs, **kwargs)
         if out is None or all(o is None for o in out):
             if result.__class__ is Tracer:
-                return result if result.kind is result.type else _strong(result)
+                return strong(result)
             return result
         results = result if isinstance(result, tuple) else (result,)
         for target, value in zip(out, results):
@@ -536,59 +371,6 @@ class Tracer(Handle):
         self.overwrite(call(np.sort, self, *args, **kwargs))
 
 
-def _strong(x: Tracer) -> Tracer:
-    return Tracer(x.tape, x.id, x.type, x.type)
-
-
-def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A NumPy function on traced values: its implementation here, or an error that names it."""
-    rule = FUNCTIONS.get(function)
-    if rule is None:
-        name = f"{getattr(function, '__module__', '')}.{function.__name__}".lstrip(".")
-        raise fail(
-            UnsupportedError,
-            f"{name} is not supported on traced values",
-            "write it with supported functions (see tapec.numpy.supported())",
-        )
-    if kwargs:
-        if kwargs.get("out") is not None:
-            raise _unsupported_argument(function.__name__, "out", "assign the result")
-        kwargs.pop("out", None)
-        where = kwargs.get("where")
-        if where is True or where is np._NoValue:
-            del kwargs["where"]
-        elif where is not None:
-            raise _unsupported_argument(
-                function.__name__, "where", "use np.where on the operand, or index with the mask"
-            )
-    try:
-        result = rule(*args, **kwargs)
-    except TapecError:
-        raise
-    except TypeError as error:
-        if "argument" in str(error) and error.__traceback__ and not error.__traceback__.tb_next:
-            raise fail(
-                UnsupportedError, f"{function.__name__} of traced values: {error}"
-            ) from None
-        raise
-    if result.__class__ is Tracer and result.kind is not result.type:
-        return _strong(result)
-    return result
-
-
-def _unsupported(ufunc: Any, kwargs: Any, suffix: str = "") -> TapecError:
-    extra = f" with {', '.join(kwargs)}" if kwargs else ""
-    return fail(
-        UnsupportedError, f"{ufunc.__name__}{suffix}{extra} is not supported on traced values"
-    )
-
-
-def _unsupported_argument(function: str, argument: str, instead: str) -> TapecError:
-    return fail(
-        UnsupportedError, f"{function}: {argument}= is not supported on traced values", instead
-    )
-
-
 def view(
     result: Tracer,
     base: Tracer,
@@ -618,10 +400,35 @@ def _method(function: Any, name: str) -> None:
     setattr(Tracer, name, method)
 
 
-for _name in (
-    "sum prod mean var std max min any all argmax argmin cumsum cumprod ptp clip round squeeze "
-    "swapaxes ravel repeat take diagonal trace nonzero searchsorted argsort compress"
-).split():
+for _name in [
+    "sum",
+    "prod",
+    "mean",
+    "var",
+    "std",
+    "max",
+    "min",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "cumprod",
+    "ptp",
+    "clip",
+    "round",
+    "squeeze",
+    "swapaxes",
+    "ravel",
+    "repeat",
+    "take",
+    "diagonal",
+    "trace",
+    "nonzero",
+    "searchsorted",
+    "argsort",
+    "compress",
+]:
     _method(getattr(np, _name), _name)
 
 
@@ -634,12 +441,59 @@ def _ufunc_method(ufunc: Any, name: str) -> None:
     setattr(Tracer, name, method)
 
 
-for _name in (
-    "sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh exp exp2 expm1 log "
-    "log2 log10 log1p sqrt cbrt square reciprocal rint floor ceil trunc fabs sign deg2rad rad2deg "
-    "degrees radians arctan2 hypot logaddexp logaddexp2 fmod copysign isnan isinf isfinite "
-    "float_power heaviside fmax fmin signbit logical_not logical_and logical_or logical_xor"
-).split():
+for _name in [
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "cbrt",
+    "square",
+    "reciprocal",
+    "rint",
+    "floor",
+    "ceil",
+    "trunc",
+    "fabs",
+    "sign",
+    "deg2rad",
+    "rad2deg",
+    "degrees",
+    "radians",
+    "arctan2",
+    "hypot",
+    "logaddexp",
+    "logaddexp2",
+    "fmod",
+    "copysign",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "float_power",
+    "heaviside",
+    "fmax",
+    "fmin",
+    "signbit",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+]:
     _ufunc_method(getattr(np, _name), _name)
 
 _tape._tracer_class = Tracer
@@ -649,5 +503,3 @@ primitives._make = Tracer
 def ints(values: Sequence[Any]) -> tuple[int, ...]:
     """Axis numbers and lengths given by the user, as ints."""
     return tuple(operator.index(v) for v in values)
-
-

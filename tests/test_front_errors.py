@@ -111,7 +111,11 @@ def test_unsupported_functions_are_named(case: int) -> None:
 
 
 WRONG: list[tuple[Callable[..., Any], type[Exception], str]] = [
-    (lambda s, x, m, i: x + np.ones(4), ValueError, r"broadcast together with shapes \(3,\) \(4,\)"),
+    (
+        lambda s, x, m, i: x + np.ones(4),
+        ValueError,
+        r"broadcast together with shapes \(3,\) \(4,\)",
+    ),
     (lambda s, x, m, i: m @ m, ValueError, r"matmul: shapes \(2, 3\) and \(2, 3\) do not fit"),
     (lambda s, x, m, i: x @ 2.0, ValueError, "use \\* for scalars"),
     (lambda s, x, m, i: x.reshape(2, 2), ValueError, "cannot reshape array of size 3"),

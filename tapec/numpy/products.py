@@ -349,9 +349,7 @@ def cross(a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,
     x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
     m, n = x.type.shape[-1], y.type.shape[-1]
     if m not in (2, 3) or n not in (2, 3):
-        raise fail(
-            TapecValueError, "incompatible dimensions for cross product (must be 2 or 3)"
-        )
+        raise fail(TapecValueError, "incompatible dimensions for cross product (must be 2 or 3)")
     x0, x1, x2 = x[..., 0], x[..., 1], x[..., 2] if m == 3 else 0
     y0, y1, y2 = y[..., 0], y[..., 1], y[..., 2] if n == 3 else 0
     z = x0 * y1 - x1 * y0
@@ -372,21 +370,21 @@ def matrix_power(a: Any, n: Any) -> Tracer:
     n = int_argument(n, "exponent")
     if x.type.ndim < 2 or x.type.shape[-1] != x.type.shape[-2]:
         raise fail(TapecValueError, "matrix_power: last 2 dimensions of the array must be square")
+    result: Any = None
     if n < 0:
         inverse: Any = np.linalg.inv
         x, n = inverse(x), -n
     if n == 0:
         eye = x.tape.constant(np.eye(x.type.shape[-1], dtype=x.type.dtype.np))
         return p.broadcast_to(eye, x.type.shape)
-    result: Tracer | None = None
     while n:
         if n & 1:
             result = x if result is None else matmul(result, x)
         n >>= 1
         if n:
             x = matmul(x, x)
-    assert result is not None
-    return result
+    power: Tracer = result
+    return power
 
 
 @implements(np.linalg.multi_dot)
@@ -396,7 +394,7 @@ def multi_dot(arrays: Any) -> Tracer:
     if len(xs) < 2:
         raise fail(TapecValueError, "multi_dot: expecting at least two arrays")
     if xs[-1].type.ndim == 1 and xs[0].type.ndim > 1:
-        result = xs[-1]
+        result: Tracer = xs[-1]
         for x in reversed(xs[:-1]):
             result = dot(x, result)
         return result
@@ -404,5 +402,3 @@ def multi_dot(arrays: Any) -> Tracer:
     for x in xs[1:]:
         result = dot(result, x)
     return result
-
-

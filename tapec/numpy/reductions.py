@@ -147,9 +147,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: An
 def std(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
         *, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Tracer:  # fmt: skip
     """The root of ``var``, with derivative 0 for constant data."""
-    return guarded_sqrt(
-        var(a, axis, dtype, ddof, keepdims, mean=mean, correction=correction)
-    )
+    return guarded_sqrt(var(a, axis, dtype, ddof, keepdims, mean=mean, correction=correction))
 
 
 @implements(np.average)
@@ -270,7 +268,7 @@ def diff(a: Any, n: Any = 1, axis: Any = -1, prepend: Any = np._NoValue,
 
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
-    pieces = [diff(reshape(as_array(ary), (as_array(ary).type.size,)))]
+    pieces: list[Any] = [diff(reshape(as_array(ary), (as_array(ary).type.size,)))]
     if to_begin is not None:
         pieces.insert(0, np.ravel(to_begin))
     if to_end is not None:
@@ -310,7 +308,9 @@ def _multiply_accumulate(array: Any, axis: Any = 0, dtype: Any = None) -> Tracer
 
 
 @method_of(np.logaddexp, "reduce")
-def _logaddexp_reduce(array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False) -> Tracer:
+def _logaddexp_reduce(
+    array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False
+) -> Tracer:
     """log(sum(exp(x))), shifted by the maximum (whose choice does not matter)."""
     x = real_float(array)
     top = reduced("max", x, axis, True)
@@ -343,10 +343,27 @@ def _outer_method(ufunc: Any) -> Callable[..., Any]:
     return rule
 
 
-for _name in (
-    "add subtract multiply divide power maximum minimum arctan2 hypot equal not_equal less "
-    "less_equal greater greater_equal remainder floor_divide fmod logaddexp"
-).split():
+for _name in [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "maximum",
+    "minimum",
+    "arctan2",
+    "hypot",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "remainder",
+    "floor_divide",
+    "fmod",
+    "logaddexp",
+]:
     method_of(getattr(np, _name), "outer")(_outer_method(getattr(np, _name)))
 
 

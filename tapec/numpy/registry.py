@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapec.errors import TapecAxisError, TapecValueError, fail
-from tapec.tracer import FUNCTIONS, METHODS
+from tapec.rules import FUNCTIONS, METHODS
 
 __all__ = ["axes_of", "axis_of", "implements", "int_argument", "method_of", "shape_argument"]
 
@@ -73,6 +73,6 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
 
 def shape_argument(shape: Any) -> tuple[int, ...]:
     """A shape given as an integer or a sequence of integers."""
-    if isinstance(shape, Sequence) or isinstance(shape, np.ndarray):
+    if isinstance(shape, (Sequence, np.ndarray)):
         return tuple(int_argument(n, "a dimension") for n in shape)
     return (int_argument(shape, "a dimension"),)

@@ -5,6 +5,7 @@ Results that NumPy returns as views are views here, too: writing to one is seen 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -235,7 +236,7 @@ def stack(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: str = "") -
     if any(x.type.shape != shape for x in xs):
         raise fail(TapecValueError, "all input arrays must have the same shape")
     k = axis_of(axis, len(shape) + 1)
-    new = shape[:k] + (1,) + shape[k:]
+    new = (*shape[:k], 1, *shape[k:])
     return p.concat([p.reshape(x, new) for x in xs], k)
 
 
@@ -303,7 +304,7 @@ def _split(x: Tracer, points: list[int], axis: int) -> list[Tracer]:
     n = x.type.shape[axis]
     bounds = [0, *points, n]
     parts = []
-    for a, b in zip(bounds, bounds[1:]):
+    for a, b in itertools.pairwise(bounds):
         key = [slice(None)] * axis + [slice(a, b)]
         parts.append(x[tuple(key)])
     return parts
@@ -397,7 +398,7 @@ def gather_axis(x: Tracer, where: np.ndarray[Any, Any], axis: int) -> Tracer:
     where = where.astype(np.int64)
     index = x.tape.constant(where) if where.size <= 256 else x.tape.array(where)
     picked = p.gather(x, [index], [axis])  # the index axis comes first
-    order = list(range(1, axis + 1)) + [0] + list(range(axis + 1, x.type.ndim))
+    order = [*range(1, axis + 1), 0, *range(axis + 1, x.type.ndim)]
     return p.transpose(picked, order)
 
 

@@ -196,7 +196,9 @@ def float_power(x: Any, y: Any) -> Tracer:
     if isinstance(x, Tracer):
         x = cast(x, F64)
         return power(x, float(y) if isinstance(y, (int, np.integer)) else y)
-    return power(np.asarray(x, float) if not isinstance(x, (int, float)) else float(x), cast(y, F64))
+    return power(
+        np.asarray(x, float) if not isinstance(x, (int, float)) else float(x), cast(y, F64)
+    )
 
 
 @ufunc("reciprocal")
@@ -234,7 +236,8 @@ def _rounding(op: str) -> Callable[[Any], Tracer]:
         x = as_array(x)
         # NumPy 2 leaves integers as they are in floor, ceil and trunc; rint makes floats
         if op != "rint" and x.type.dtype.kind in "ib":
-            return x.copy()
+            same: Tracer = x.copy()
+            return same
         return unary(op, x)
 
     return rule
@@ -388,5 +391,3 @@ def _float_test(op: str) -> Callable[[Any], Tracer]:
 
 UFUNCS[np.isnan] = _float_test("isnan")
 UFUNCS[np.isinf] = _float_test("isinf")
-
-
