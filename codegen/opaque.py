@@ -11,7 +11,7 @@ from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
 from tapec.codegen.straight import better
 from tapec.codegen.vectors import load_vector, memory_type, store_vector
-from tapec.ir.core import I64, Op
+from tapec.ir.core import I64, Op, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,21 +45,23 @@ def _place(k: KernelEmitter, step: Opaque) -> None:
         _zero(k, pointer, result.type.nbytes)
     for nest in step.nests:
         emit_nest(k, nest)
-    sums: dict[int, str] = {}
+    parts: dict[int, list[tuple[Value, int]]] = {}
     for piece, (start, steps) in zip(op.operands, op.attrs["at"]):
         if k.program.kind[piece] != "reg":
             continue
         for i, index in enumerate(np.ndindex(*piece.type.shape)):
             at = sum((a + j * s) * t for a, j, s, t in zip(start, index, steps, strides))
-            x = k.element(piece, i)
-            sums[at] = reduce_step(k.em, "sum", dtype, 1, sums[at], x) if at in sums else x
-    for at, x in sums.items():
+            parts.setdefault(at, []).append((piece, i))
+    for at, elements in parts.items():
+        k.cut_if_long()  # names do not outlive a cut: elements are asked for after it
+        pointer = k.pointer(result)
+        x, *more = [k.element(piece, i) for piece, i in elements]
+        for y in more:
+            x = reduce_step(k.em, "sum", dtype, 1, x, y)
         if step.adds and step.nests:
             old = load_vector(k, dtype, pointer, str(at), 1, 1, 1)
             x = reduce_step(k.em, "sum", dtype, 1, old, x)
         store_vector(k, dtype, x, pointer, str(at), 1, 1, 1)
-        k.cut_if_long()
-        pointer = k.pointer(result)
 
 
 def _open_others(k: KernelEmitter, shape: tuple[int, ...], axis: int) -> tuple[str, int]:
