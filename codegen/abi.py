@@ -37,10 +37,9 @@ import ctypes
 import functools
 import re
 import threading
-import types
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,13 +58,13 @@ from tapec.codegen.entry import (
     FIRST_WORD,
     KEPT_BYTES,
     NEXT_WORD,
-    READ_WORDS,
     STACK_BYTES,
     WORKSPACE_WORD,
     Arg,
     EntrySpec,
     EntryText,
     LayoutError,
+    ReadKind,
     Result,
     Structure,
     check_layout,
@@ -95,20 +94,27 @@ MISS = _Miss()
 
 
 class Read(NamedTuple):
-    """An object that the user's code read elsewhere: the contents of a cell (``key`` None), or
-    ``owner[key]`` of a dict; ``absent`` if the dict had no such key.
+    """Something that the user's code read elsewhere; see ``ReadKind``.
 
-    A call from outside runs the variant only while the read gives the same object.
+    ``value`` is the expected object (``absent``: there was none under that key), the number of
+    items, or a contiguous copy of a contiguous array.  A call from outside runs the variant only
+    while nothing has changed.
     """
 
-    owner: types.CellType | dict[Any, Any]
+    kind: ReadKind
+    owner: Any
     key: object
-    value: object
+    value: Any
     absent: bool = False
 
-    @property
-    def kind(self) -> Literal["cell", "dict"]:
-        return "cell" if type(self.owner) is types.CellType else "dict"
+    def words(self) -> list[int]:
+        """What the variant's data block says of it."""
+        if self.kind == "bytes":
+            return [self.owner.ctypes.data, self.owner.nbytes, self.value.ctypes.data]
+        if self.kind == "size":
+            return [id(self.owner), self.value]
+        key = [id(self.key)] if self.kind == "dict" else []
+        return [id(self.owner), *key, 0 if self.absent else id(self.value)]
 
 
 class Variant:
@@ -166,10 +172,9 @@ class Variant:
         self._reads = list(reads)
         at = self._first_capture + self.spec.captures
         for read in reads:
-            words = [id(read.owner), *([id(read.key)] if read.kind == "dict" else [])]
-            words.append(0 if read.absent else id(read.value))
+            words = read.words()
             self._data[at : at + len(words)] = words
-            at += READ_WORDS[read.kind]
+            at += len(words)
 
     def call(self, *args: object) -> Any:
         """Run on exactly matching arguments, also during a trace; ``MISS`` if they do not match

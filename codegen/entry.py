@@ -30,8 +30,8 @@ from tapec.ir.core import Type
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "LayoutError", "NEXT_WORD",
-    "READ_WORDS", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD", "check_layout",
-    "entry_text",
+    "READ_WORDS", "ReadKind", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD",
+    "check_layout", "entry_text",
 ]  # fmt: skip
 
 # Leaves are result indices or None.
@@ -59,6 +59,11 @@ class Result(NamedTuple):
     type: Type
 
 
+#: ``cell``: the object in a cell; ``dict``: in a dict under a key; ``size``: the number of a dict's
+#: items; ``bytes``: the memory of an array.
+ReadKind = Literal["cell", "dict", "size", "bytes"]
+
+
 class EntrySpec(NamedTuple):
     """What the entry accepts, what the kernel needs, and what a call returns."""
 
@@ -69,7 +74,7 @@ class EntrySpec(NamedTuple):
     workspace_bytes: int = 0
     release_gil: bool = False
     #: what the user's code read elsewhere: see ``abi.Read``
-    reads: tuple[Literal["cell", "dict"], ...] = ()
+    reads: tuple[ReadKind, ...] = ()
 
 
 class EntryText(NamedTuple):
@@ -135,8 +140,9 @@ def _read(kind: Any, obj: object, offset: int) -> Any:
 # Words of a variant's data block: the next entry, a free workspace, then the static objects, then
 # the captured pointers.
 NEXT_WORD, WORKSPACE_WORD, FIRST_WORD = 0, 1, 2
-# After those, per read: the cell, or the dict and the key; then the expected object.
-READ_WORDS = {"cell": 2, "dict": 3}
+# After those, per read: the cell, the dict and the key, or the address and the size; then what is
+# expected: an object, a number, or the address of a copy.
+READ_WORDS = {"cell": 2, "dict": 3, "size": 2, "bytes": 3}
 # A workspace on the C stack costs nothing; a larger one is kept by the variant between calls,
 # unless it is so large that idle memory would matter more than an allocation.
 STACK_BYTES, KEPT_BYTES = 16 << 10, 64 << 20
@@ -147,6 +153,7 @@ _DECLARATIONS = {
     "PyArray_Scalar": "declare ptr @PyArray_Scalar(ptr, ptr, ptr)",
     "PyBool_FromLong": f"declare ptr @PyBool_FromLong(i{8 * ctypes.sizeof(ctypes.c_long)})",
     "PyDict_GetItem": "declare ptr @PyDict_GetItem(ptr, ptr)",
+    "PyDict_Size": "declare i64 @PyDict_Size(ptr)",
     "PyErr_NoMemory": "declare ptr @PyErr_NoMemory()",
     "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
     "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
@@ -159,6 +166,7 @@ _DECLARATIONS = {
     "PyTuple_New": "declare ptr @PyTuple_New(i64)",
     "Py_DecRef": "declare void @Py_DecRef(ptr)",
     "Py_IncRef": "declare void @Py_IncRef(ptr)",
+    "memcmp": "declare i32 @memcmp(ptr, ptr, i64)",
 }
 
 
@@ -357,17 +365,23 @@ class _EntryWriter:
         if not self.spec.reads:
             return []
         for kind in self.spec.reads:
+            types = ("ptr", "i64", "ptr") if kind == "bytes" else ("ptr", "ptr", "ptr")
             *where, want = [
-                self.let(f"load ptr, ptr {self.data_word(word + k)}")
+                self.let(f"load {types[k]}, ptr {self.data_word(word + k)}")
                 for k in range(READ_WORDS[kind])
             ]
             if kind == "cell":
-                found = self.field("ptr", where[0], _PAYLOAD)
+                self.require("ptr", self.field("ptr", where[0], _PAYLOAD), want)
+            elif kind == "dict":
+                arguments = f"ptr {where[0]}, ptr {where[1]}"
+                self.require("ptr", self.let(self.api("ptr", "PyDict_GetItem", arguments)), want)
+            elif kind == "size":
+                number = self.let(f"ptrtoint ptr {want} to i64")
+                found = self.let(self.api("i64", "PyDict_Size", f"ptr {where[0]}"))
+                self.require("i64", found, number)
             else:
-                found = self.let(
-                    self.api("ptr", "PyDict_GetItem", f"ptr {where[0]}, ptr {where[1]}")
-                )
-            self.require("ptr", found, want)
+                arguments = f"ptr {where[0]}, ptr {want}, i64 {where[1]}"
+                self.require("i32", self.let(self.api("i32", "memcmp", arguments)), 0)
             word += READ_WORDS[kind]
         changed = self.let(f"icmp ne i64 {self.combined('or i64', self.differences)}, 0")
         function = self.let(f"select i1 {changed}, ptr %next, ptr @body")

@@ -13,13 +13,13 @@ is, and are converted anew at every call where it cannot, so that later writes a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapec import options
-from tapec.depends import MISSING, Read
+from tapec.depends import MISSING, SIZE, Read
 from tapec.errors import InternalError
 from tapec.ir.core import Function, Type
 from tapec.ir.interp import GuardFailed, interpret
@@ -351,9 +351,15 @@ def _native_reads(reads: Sequence[Read]) -> list[NativeRead] | None:
 
     found = []
     for owner, name, value in reads:
-        if type(owner) is CellType or (type(owner) is dict and type(name) is str):
-            found.append(NativeRead(owner, name, value, value is MISSING))
-        else:
+        if name is SIZE:
+            found.append(NativeRead("size", owner, None, value))
+        elif type(owner) is CellType:
+            found.append(NativeRead("cell", owner, None, value))
+        elif type(owner) is dict and type(name) is str:
+            found.append(NativeRead("dict", owner, name, value, value is MISSING))
+        elif type(owner) is np.ndarray and owner.flags.c_contiguous:
+            found.append(NativeRead("bytes", owner, None, value))
+        elif name != "__defaults__" or type(owner) is not FunctionType:
             return None
     return found if len(found) <= MAX_NATIVE_READS else None
 

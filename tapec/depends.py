@@ -3,8 +3,8 @@
 A trace bakes in every Python number, string and function that the user's code reads from
 globals, closures or the attributes of its objects.  ``collect`` finds those reads by walking
 code objects; ``unchanged`` compares them before a variant is reused, so that setting
-``SCALE = 5`` or redefining a helper between two calls is seen.  Arrays are compared by
-identity only: their contents are inputs of the kernel.
+``SCALE = 5`` or redefining a helper between two calls is seen.  Arrays that are inputs of the
+kernel are compared by identity, small arrays that NumPy computed with by their contents.
 
 Nothing in the standard library or in installed packages is followed: those are taken as
 constant.
@@ -24,24 +24,28 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MISSING", "Read", "collect", "unchanged"]
+__all__ = ["MISSING", "SIZE", "Read", "array_reads", "collect", "unchanged"]
 
 
 class _Missing:
-    """Stands for a name that is not bound."""
+    """The type of ``MISSING`` (a name that is not bound) and ``SIZE`` (no name)."""
 
 
 MISSING = _Missing()
+SIZE = _Missing()
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _ATOMS = (*_SCALARS, np.ndarray, np.generic, type(MISSING))
 #: Containers with more elements than this are compared by identity only.
 _MAX_ITEMS = 256
 _MAX_READS = 2000
+#: The contents of larger arrays are taken not to change where NumPy computes with them.
+MAX_ARRAY_BYTES = 1 << 16
 
 _FOLDERS = [sysconfig.get_paths()[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")]
 _LIBRARIES = tuple(
@@ -51,8 +55,12 @@ _LIBRARIES = tuple(
 
 
 class Read(NamedTuple):
-    """One value that the trace depended on: ``owner[name]``, a cell's contents, or a
-    list's elements (``name`` None)."""
+    """One value that the trace depended on.
+
+    ``owner[name]`` of a dict, an attribute, the contents of a cell, the elements of a list
+    (``name`` None), the number of items of a dict (``name`` is ``SIZE``), or the contents of
+    an array (``value`` is a copy of it).
+    """
 
     owner: Any
     name: Any
@@ -73,7 +81,11 @@ def unchanged(reads: tuple[Read, ...]) -> bool:
                 return False
             continue
         elif kind is dict:
-            now = owner.get(name, MISSING)
+            now = len(owner) if name is SIZE else owner.get(name, MISSING)
+        elif kind is np.ndarray:
+            if owner.tobytes() != value.tobytes():
+                return False
+            continue
         else:
             now = getattr(owner, name, MISSING)
         if now is not value and (value is MISSING or not _same(now, value)):
@@ -104,6 +116,23 @@ def _is_library_module(name: str) -> bool:
         return True
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is not None and _is_library(file)
+
+
+def array_reads(reads: Iterable[Read], captures: Iterable[Any]) -> list[Read]:
+    """Reads of the contents of small arrays that the kernel does not take by reference.
+
+    The user's code computed with them in plain NumPy, so the trace has their values baked in.
+    """
+    seen = {id(c) for c in captures}
+    found = []
+    for read in reads:
+        for value in read.value if type(read.value) is tuple else (read.value,):
+            if type(value) is not np.ndarray or id(value) in seen or value.dtype == object:
+                continue
+            seen.add(id(value))
+            if value.nbytes <= MAX_ARRAY_BYTES:
+                found.append(Read(value, None, np.array(value, order="K", copy=True)))
+    return found
 
 
 def collect(subject: Any) -> tuple[Read, ...]:
@@ -167,6 +196,7 @@ class _Walker:
             return []
         if type(obj) is dict:
             if len(obj) <= _MAX_ITEMS:
+                self._read(obj, SIZE, len(obj))
                 for key, value in obj.items():
                     self._read(obj, key, value)
             return []
@@ -219,7 +249,11 @@ class _Walker:
                 continue
             if not _constant(value):
                 self._read(cell, None, value)
-        return [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+        for name, value in (fn.__kwdefaults__ or {}).items():
+            self._read(fn.__kwdefaults__, name, value)
+        if fn.__defaults__:
+            self._read(fn, "__defaults__", fn.__defaults__)
+        return []
 
 
 def _constant(value: Any) -> bool:

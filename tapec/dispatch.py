@@ -26,7 +26,7 @@ import numpy as np
 
 from tapec import options, trees
 from tapec.backend import Compiled, compile_program, seed_array
-from tapec.depends import Read, collect, unchanged
+from tapec.depends import Read, array_reads, collect, unchanged
 from tapec.errors import TapecTypeError, TapecValueError, VariantLimitError
 from tapec.ir.interp import GuardFailed
 from tapec.kinds import weak_kind
@@ -301,7 +301,8 @@ class Dispatcher:
         if traced is None:
             traced = self.trace(subject, flat)
         # What the trace itself changed (a list it appends to) is not what it depends on.
-        reads = tuple([r for r in reads if unchanged((r,))])
+        kept = [r for r in reads if unchanged((r,))]
+        reads = (*kept, *array_reads(kept, traced.captures))
         if not traced.concrete:
             raise TapecTypeError(
                 f"the function at {where_defined(subject)} uses a traced value of another trace"

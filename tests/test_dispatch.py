@@ -254,6 +254,42 @@ def test_rebound_array():
     assert g(np.ones(2)).tolist() == [3, 4]
 
 
+def test_array_that_numpy_computes_with():
+    w, table = np.array([1.0, 2.0]), [np.ones(2)]
+
+    def f(x, k=np.array([1.0, 1.0])):
+        return np.sum((2 * w) * x * np.exp(table[0]) * (k + 1)) if w[1] > 0 else np.sum(x)
+
+    g = tapec.grad(f)
+    for _ in range(2):
+        np.testing.assert_allclose(g(np.ones(2)), 4 * w * np.exp(1))
+    w[0] = 9.0
+    np.testing.assert_allclose(g(np.ones(2)), 4 * w * np.exp(1))
+    table[0][:] = 0.0
+    np.testing.assert_allclose(g(np.ones(2)), 4 * w)
+    f.__defaults__[0][:] = 0.0
+    np.testing.assert_allclose(g(np.ones(2)), 2 * w)
+    w[1] = -1.0
+    assert g(np.ones(2)).tolist() == [1, 1]
+
+
+def test_native_code_notices_contents():
+    w = np.array([1.0, 2.0])
+    g = tapec.grad(lambda x: np.sum((2 * w) * x))
+    x = np.ones(2)
+    for k in range(3):
+        w[0] = k
+        assert g(x).tolist() == [2 * k, 4] == g(x).tolist()
+
+
+def test_added_key():
+    terms = {"a": 1.0}
+    g = tapec.grad(lambda x: sum(v * x for v in terms.values()))
+    assert g(1.0) == 1.0
+    terms["b"] = 2.0
+    assert g(1.0) == 3.0
+
+
 def test_input_array_untouched():
     x = np.array([1.0, 2.0])
 
