@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapec import primitives as p
+from tapec import rules
 from tapec.errors import TapecIndexError, TapecTypeError, UnsupportedError, fail
 from tapec.ir.core import I64, Type
 from tapec.primitives import binary, cast, reshape, select
@@ -74,8 +75,9 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
                 raise _out_of_bounds(k, axis, n)
             if k < 0:
                 index = tuple([k + n if k < 0 else k for k, n in zip(key, shape)])
-        tape.check(x.id)
-        type = Type(x.type.dtype, shape[len(key) :])
+        if tape.closed:
+            tape.check(x.id)
+        type = _inner_type(x.type, len(key))
         record = tape.records[x.id]
         if (x.id, index) in tape._items:
             known = tape._items[(x.id, index)]
@@ -87,9 +89,10 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
         else:
             known = tape.push("item", (x.id,), {"index": index}, (type,))
         tape._items[(x.id, key)] = known
+    if len(key) == len(shape):
+        inner = _inner_type(x.type, len(key))
+        return Tracer(tape, known, inner, inner)
     result = tape.handle(known)
-    if not result.type.shape:
-        return result
     region = basic_region(x.type, list(key))
     return view(
         result,
@@ -97,6 +100,17 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
         lambda base: _read(base, region),
         lambda base, part: _write(base, region, part),
     )
+
+
+_inner_types: dict[tuple[Type, int], Type] = {}
+
+
+def _inner_type(type: Type, n: int) -> Type:
+    """The type without its first ``n`` axes."""
+    found = _inner_types.get((type, n))
+    if found is None:
+        found = _inner_types[(type, n)] = Type(type.dtype, type.shape[n:])
+    return found
 
 
 def _out_of_bounds(index: int, axis: int, n: int) -> TapecIndexError:
@@ -481,3 +495,6 @@ def add_at(x: Tracer, key: Any, value: Any) -> Tracer:
     n = where.type.size
     added = p.scatter_add(flat, reshape(new, (n,)), [reshape(where, (n,))], [0])
     return reshape(added, x.type.shape)
+
+
+rules.getitem, rules.setitem = getitem, setitem

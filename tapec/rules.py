@@ -29,6 +29,9 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 METHODS: dict[tuple[Any, str], Callable[..., Any]] = {}
 #: NumPy function → implementation
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+#: ``x[key]``, and what ``x`` is after ``x[key] = value``; set by ``tapec.indexing``
+getitem: Callable[[Any, Any], Any]
+setitem: Callable[[Any, Any, Any], Any]
 
 
 def strong(x: Any) -> Any:

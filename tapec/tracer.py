@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapec import primitives
+from tapec import primitives, rules
 from tapec import tape as _tape
 from tapec.errors import (
     ConversionError,
@@ -159,11 +159,9 @@ class Tracer(Operators):
                 child._set(child.link[1](self), None)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from tapec.indexing import setitem
-
         if not self.type.shape and key != () and key is not Ellipsis:
             raise fail(TapecTypeError, "a 0-d value does not support item assignment")
-        self.overwrite(setitem(self, key, value))
+        self.overwrite(rules.setitem(self, key, value))
 
     def fill(self, value: Any) -> None:
         self.overwrite(cast(as_tracer(self.tape, value), self.type.dtype))
@@ -171,9 +169,7 @@ class Tracer(Operators):
     # -- parts ------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        from tapec.indexing import getitem
-
-        return getitem(self, key)
+        return rules.getitem(self, key)
 
     def __len__(self) -> int:
         shape = self.type.shape

@@ -132,6 +132,8 @@ def _constant_exponent(y: Any) -> float | int | None:
 @ufunc("power")
 def power(x: Any, y: Any) -> Tracer:
     """Constant exponents become products, roots or ``integer_pow``, which are exact at 0."""
+    if x.__class__ is Tracer and y.__class__ in (int, float) and y == 2 and x.type.dtype.is_inexact:
+        return square(x)
     n = _constant_exponent(y)
     if n is None:
         if as_array(x if p.kind_of(x) is not int else y).type.dtype.kind in "ib" or (
