@@ -64,10 +64,12 @@ class _Slow:
 
     __slots__ = ("bound", "cls", "dispatcher", "subject", "transform")
 
-    def __init__(self, subject: Callable[..., Any], transform: Transform) -> None:
+    def __init__(
+        self, subject: Callable[..., Any], transform: Transform, dispatcher: Dispatcher
+    ) -> None:
         self.subject = subject
         self.transform = transform
-        self.dispatcher = Dispatcher(transform, _name_of(subject))
+        self.dispatcher = dispatcher
         #: the class whose attribute the callable is, set when the class is created
         self.cls: type | None = None
         self.bound: dict[int, tuple[weakref.ref[Any], Dispatcher]] = {}
@@ -113,9 +115,11 @@ def _make(subject: Callable[..., Any], transform: Transform) -> Any:
             f"{transform.kind} expects a function, not a {type(subject).__qualname__}"
         )
     _prepare_type()
-    slow = _Slow(subject, transform)
-    made = new_callable(slow)
-    slow.dispatcher.owner = weakref.ref(made)
+    dispatcher = _orphan(subject, transform) or Dispatcher(transform, _name_of(subject))
+    made = new_callable(_Slow(subject, transform, dispatcher))
+    dispatcher.adopt(made)
+    if type(subject) is types.FunctionType:
+        weakref.finalize(made, _leave, weakref.ref(subject), dispatcher).atexit = False
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
         value = getattr(subject, name, None)
         if value is not None:
@@ -124,6 +128,24 @@ def _make(subject: Callable[..., Any], transform: Transform) -> Any:
         made.__name__ = made.__qualname__ = _name_of(subject)
     made.__wrapped__ = subject
     return made
+
+
+#: Variants of callables that are gone, while the function still lives: ``grad(f)(x)`` in a
+#: loop makes a callable per iteration and must not compile each time.
+_orphans: weakref.WeakKeyDictionary[Any, dict[Transform, Dispatcher]] = weakref.WeakKeyDictionary()
+
+
+def _orphan(subject: Any, transform: Transform) -> Dispatcher | None:
+    if type(subject) is not types.FunctionType:
+        return None
+    return _orphans.get(subject, {}).pop(transform, None)
+
+
+def _leave(subject: weakref.ref[Any], dispatcher: Dispatcher) -> None:
+    """A callable is gone: keep its variants for the next one of the same function."""
+    fn = subject()
+    if fn is not None and not dispatcher.mentions(fn):
+        _orphans.setdefault(fn, {})[dispatcher.transform] = dispatcher
 
 
 @functools.cache

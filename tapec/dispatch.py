@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapec import options, trees
-from tapec.backend import Compiled, compile_program, seed_array
+from tapec.backend import Compiled, NativeProgram, compile_program, seed_array
 from tapec.depends import Read, array_reads, collect, unchanged
 from tapec.errors import TapecTypeError, TapecValueError, VariantLimitError
 from tapec.ir.interp import GuardFailed
@@ -322,17 +322,35 @@ class Dispatcher:
 
     def link(self, variant: Variant) -> None:
         """Let the callable's native code try this variant first, if it can."""
-        owner = self.owner() if self.owner is not None else None
-        if owner is None or not variant.compiled.linkable:
-            return
-        from tapec.backend import NativeProgram
+        if self.owner is not None and variant.compiled.linkable:
+            with self.lock:
+                others = [v for v in self.linked if v is not variant]
+                self.linked = [variant, *others][:MAX_LINKED]
+                self._link_all()
+
+    def adopt(self, owner: Any) -> None:
+        """Calls arrive through this native callable from now on."""
+        with self.lock:
+            self.owner = weakref.ref(owner)
+            self._link_all()
+
+    def _link_all(self) -> None:
         from tapec.codegen.abi import link_chain
 
-        with self.lock:
-            others = [v for v in self.linked if v is not variant]
-            self.linked = [variant, *others][:MAX_LINKED]
+        owner = self.owner() if self.owner is not None else None
+        if owner is not None and self.linked:
             native = [v.compiled for v in self.linked]
             link_chain(owner, [c.variant for c in native if isinstance(c, NativeProgram)])
+
+    def mentions(self, obj: Any) -> bool:
+        """Whether a variant refers to ``obj``, and so keeps it alive."""
+        return any(
+            any(obj is x for x in r.value) if type(r.value) is tuple else obj is r.value
+            for variants in self.signatures.values()
+            for v in variants
+            for r in v.reads
+            if not isinstance(r.value, np.ndarray)
+        )
 
     def _too_many(
         self, subject: Any, variant: Variant, failed: GuardFailed | None, limit: int
@@ -421,7 +439,11 @@ def _leaf_name(subject: Any, layout: Layout, leaf: int) -> str:
 
 
 def _after_fork() -> None:
-    """A lock that another thread held at the fork would stay locked in the child."""
+    """A lock that another thread held at the fork would stay locked in the child, and its
+    traces would count for ever."""
+    from tapec.codegen.abi import trace_depth
+
+    trace_depth.value = 0 if current_tape() is None else trace_depth.value
     for dispatcher in list(_dispatchers):
         dispatcher.lock = threading.RLock()
 

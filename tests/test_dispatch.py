@@ -257,7 +257,7 @@ def test_rebound_array():
 def test_array_that_numpy_computes_with():
     w, table = np.array([1.0, 2.0]), [np.ones(2)]
 
-    def f(x, k=np.array([1.0, 1.0])):
+    def f(x, k=np.array([1.0, 1.0])):  # noqa: B008
         return np.sum((2 * w) * x * np.exp(table[0]) * (k + 1)) if w[1] > 0 else np.sum(x)
 
     g = tapec.grad(f)
@@ -399,6 +399,38 @@ def test_dropped_function_frees_what_it_captured():
         assert ref() is None
     finally:
         gc.enable()
+
+
+def test_transform_in_a_loop_compiles_once():
+    runs = []
+
+    def f(x):
+        runs.append(1)
+        return np.sum(x**2)
+
+    for k in range(5):
+        assert tapec.grad(f)(np.full(2, k + 1.0)).tolist() == [2 * k + 2] * 2
+    assert len(runs) == 1
+    g, h = tapec.grad(f), tapec.grad(f)
+    assert g(np.ones(2)).tolist() == h(np.ones(2)).tolist() == g(np.ones(2)).tolist()
+    tapec.value_and_grad(f)(np.ones(2))
+    ref = weakref.ref(f)
+    del f, g, h
+    gc.collect()
+    assert ref() is None
+
+
+def test_recursive_local_function_is_freed():
+    def make():
+        def power(x, n):
+            return x if n == 1 else x * power(x, n - 1)
+
+        assert tapec.grad(power)(2.0, 3) == 12.0
+        return weakref.ref(power)
+
+    ref = make()
+    gc.collect()
+    assert ref() is None
 
 
 def test_arguments_are_not_kept():
