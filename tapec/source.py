@@ -64,7 +64,7 @@ _STORES: dict[int, str] = {
 class _Code:
     """What is known of one code object of the user's."""
 
-    __slots__ = ("_bytes", "_lines", "_starts", "code", "sites")
+    __slots__ = ("_bytes", "_lines", "_starts", "_tables", "code", "sites")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code  # keeps it alive, so that its id stays its own
@@ -72,12 +72,17 @@ class _Code:
         self._bytes: bytes | None = None
         self._starts: list[int] = []
         self._lines: list[int] = []
+        self._tables: dict[str, tuple[str, ...]] = {}
 
     def find(self, lasti: int) -> Site:
         """The site of the instruction at ``lasti``; remembered."""
         code = self.code
         if self._bytes is None:
             self._bytes = code.co_code
+            # ``co_varnames`` and the like build a new tuple at each access
+            slots = code.co_varnames
+            cells = tuple(n for n in code.co_cellvars if n not in set(slots))
+            self._tables = {"names": code.co_names, "locals": slots + cells + code.co_freevars}
             for start, _, line in code.co_lines():
                 self._starts.append(start)
                 self._lines.append(line or code.co_firstlineno)
@@ -88,7 +93,7 @@ class _Code:
         return site
 
     def _stored_name(self, lasti: int) -> str | None:
-        code, text = self.code, self._bytes
+        text = self._bytes
         assert text is not None
         at = lasti + 2
         while at + 1 < len(text) and text[at] == _CACHE:
@@ -98,12 +103,7 @@ class _Code:
         table = _STORES.get(text[at])
         if table is None:
             return None
-        names = code.co_names
-        if table == "locals":
-            names = code.co_varnames + tuple(
-                n for n in code.co_cellvars if n not in code.co_varnames
-            )
-            names += code.co_freevars
+        names = self._tables[table]
         argument = text[at + 1]
         return names[argument] if argument < len(names) else None
 
