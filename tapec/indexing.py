@@ -256,7 +256,7 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
         bad = array[(array < -n) | (array >= n)]
         if bad.size:
             raise _out_of_bounds(int(bad.flat[0]), axis, n)
-        return tape.constant(np.where(array < 0, array + n, array))
+        return tape.fixed(np.where(array < 0, array + n, array))
     index = cast(as_tracer(tape, part), I64)
     values = index.concrete()
     bad = values[(values < -n) | (values >= n)]
@@ -278,7 +278,7 @@ def _mask_indices(tape: Tape, mask: Any) -> list[Any]:
     if now.ndim == 0:
         tape.guard(traced, bool(now), "mask")
     else:
-        same = binary("eq", traced, tape.constant(now))
+        same = binary("eq", traced, tape.fixed(now))
         tape.guard(p.reduce("all", same, range(now.ndim)), True, "the same mask")
     return [_Fixed(i) for i in now.nonzero()]
 
@@ -444,7 +444,7 @@ def fixed_integers(x: Any, what: str) -> Any:
     traced = as_tracer(tape, x)
     now = np.array(traced.concrete())
     if traced.tape.records[traced.id][0] != "constant":  # type: ignore[index]
-        same = binary("eq", traced, now.item() if now.ndim == 0 else tape.constant(now))
+        same = binary("eq", traced, now.item() if now.ndim == 0 else tape.fixed(now))
         same = p.reduce("all", same, range(now.ndim))
         tape.guard(same, True, what)
     return now
@@ -470,14 +470,14 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     target, last = np.unique(flat[::-1], return_index=True)
     tape = x.tape
     if target.size < flat.size:
-        values = p.gather(values, [tape.constant(flat.size - 1 - last)], [0])
+        values = p.gather(values, [tape.fixed(flat.size - 1 - last)], [0])
     else:
         target = flat
     hit = np.zeros(x.type.size, bool)
     hit[target] = True
-    kept = select(tape.constant(hit), 0, reshape(x, (x.type.size,)))
+    kept = select(tape.fixed(hit), 0, reshape(x, (x.type.size,)))
     kept = cast(kept, x.type.dtype)
-    where = tape.constant(target.astype(np.int64))
+    where = tape.fixed(target.astype(np.int64))
     return reshape(p.scatter_add(kept, values, [where], [0]), x.type.shape)
 
 

@@ -89,7 +89,12 @@ def _native(dtype: Any) -> Any:
 def supported_dtype(dtype: Any, what: str = "an array") -> DType:
     """The IR's dtype for ``dtype``, or a ``TypeError`` that names it and the user's line."""
     try:
-        return dtype_of(_native(dtype))
+        found = dtype_of(_native(dtype))
+        if found.kind == "c":
+            raise fail(
+                UnsupportedError, f"{what} of dtype {found.np}: complex is not supported yet"
+            )
+        return found
     except TypeError:
         raise fail(
             TapecTypeError,
@@ -161,6 +166,8 @@ def entry(op: str, kinds: tuple[Kind, ...]) -> Entry:
     key = (op, *kinds)
     found = _entries.get(key)
     if found is None:
+        if len(_entries) > 100_000:
+            _entries.clear()
         try:
             found = _entries[key] = _resolve(op, kinds)
         except TapecError:

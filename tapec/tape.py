@@ -207,6 +207,7 @@ class Tape:
 
         ``concrete``: the caller's array, number or outer tracer, from which guards are
         decided; None if it is not known (bodies of structured loops)."""
+        supported_dtype(type.dtype.np, f"the argument {hint or ''}".rstrip())
         at = len(self.records)
         attrs = {"index": len(self.inputs)}
         self.records.append(("input", (), attrs, (type,), Site(None, hint)))
@@ -229,6 +230,10 @@ class Tape:
                         f"Python integer {value} out of bounds for {dtype.np}",
                     )
                 value = int(value)
+            elif kind == "f":
+                value = float(value)
+            elif kind == "c":
+                supported_dtype(dtype.np, "a constant")
             found = len(self.records)
             self.records.append(("constant", (), {"value": value, "type": type}, (type,), NOWHERE))
             self._constants[key] = found
@@ -249,9 +254,16 @@ class Tape:
             dtype = PYTHON_SCALARS[value.__class__]
         return self.handle(self.constant_id(value, dtype))
 
+    def fixed(self, array: np.ndarray[Any, Any]) -> Tracer:
+        """An array of ours that never changes: a constant if it is small."""
+        return self.constant(array) if array.nbytes <= 2048 else self.array(array)
+
     def guard(self, condition: Tracer, expected: bool | int, message: str = "") -> None:
         """The compiled program is valid only while ``condition == expected``."""
         key = (condition.id, expected)
+        record = self.records[condition.id]
+        if record is not None and record[0] == "constant":
+            return
         if key not in self.guards:
             attrs = {"expected": expected, "message": message}
             self.guards[key] = self.push("guard", (condition.id,), attrs, ())
@@ -465,7 +477,7 @@ def as_tracer(tape: Tape, value: Any) -> Tracer:
         except ValueError as error:
             raise fail(TapecValueError, str(error)) from None
         if array.size == 0 or array.dtype != object:
-            return tape.constant(array) if array.size <= 256 else tape.array(array)
+            return tape.fixed(array)
     convert = getattr(value, "__array__", None)
     if convert is not None and not isinstance(value, type):
         return as_tracer(tape, convert())

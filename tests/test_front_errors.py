@@ -192,3 +192,13 @@ def test_errors_of_the_users_code_come_through() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         trace(f)
+
+
+def test_complex_values_are_refused_clearly() -> None:
+    z = np.array([1j, 2.0])
+    with pytest.raises(UnsupportedError, match="complex"):
+        trace(lambda s, x, m, i: x[:2] * z)
+    with pytest.raises(UnsupportedError, match="complex"):
+        trace(lambda s, x, m, i: x * 1j)
+    with pytest.raises(UnsupportedError, match="complex"):
+        trace(lambda s, x, m, i: x.astype(complex))

@@ -344,3 +344,11 @@ def test_straight_line_functions_find_their_lines() -> None:
     assert time.process_time() - start < 2.0
     lines = [op.loc.line for op in lifted.ops if op.loc is not None and op.name == "mul"]
     assert lines == list(range(2, n + 2))
+
+
+def test_large_fixed_arrays_are_not_baked() -> None:
+    x = np.linspace(-1.0, 1.0, 5000)
+    lifted, captures, _ = traced(lambda x: x[x > 0].sum() + x[list(range(4000))].sum(), x)
+    assert len(captures) >= 3 and all(c.size >= 2000 for c in captures)
+    want = x[x > 0].sum() + x[:4000].sum()
+    assert float(interpret(lifted, [x, *captures])[0]) == pytest.approx(want)

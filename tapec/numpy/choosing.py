@@ -31,7 +31,7 @@ def nonzero(a: Any) -> Any:
     """Decided by the values now, under a guard: the number of hits is part of the program."""
     x = truth(a)
     now = np.array(x.concrete(), bool)
-    same = binary("eq", x, x.tape.constant(now) if now.ndim else bool(now))
+    same = binary("eq", x, x.tape.fixed(now) if now.ndim else bool(now))
     x.tape.guard(p.reduce("all", same, range(now.ndim)), True, "the same elements are nonzero")
     return now.nonzero()
 

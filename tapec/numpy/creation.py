@@ -17,7 +17,7 @@ from tapec.ir.core import DType, dtype_of
 from tapec.kinds import common_dtype
 from tapec.numpy.registry import implements, int_argument, shape_argument
 from tapec.primitives import as_array, binary, cast, operands, reshape
-from tapec.tape import Tape, as_tracer, current_tape, is_traced
+from tapec.tape import as_tracer, current_tape, is_traced
 from tapec.tracer import FUNCTIONS, Tracer
 
 __all__ = [
@@ -130,11 +130,7 @@ def _writable(array: Any) -> Any:
     tape = current_tape()
     if tape is None or _dtype(array.dtype) is None:
         return array
-    return _constant(tape, array)
-
-
-def _constant(tape: Tape, array: Any) -> Tracer:
-    return tape.constant(array) if array.nbytes <= 2048 else tape.array(array)
+    return tape.fixed(array)
 
 
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **kwargs: Any) -> Any:

@@ -396,8 +396,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Tracer:
 def gather_axis(x: Tracer, where: np.ndarray[Any, Any], axis: int) -> Tracer:
     """``x.take(where, axis)`` for fixed, valid positions."""
     where = where.astype(np.int64)
-    index = x.tape.constant(where) if where.size <= 256 else x.tape.array(where)
-    picked = p.gather(x, [index], [axis])  # the index axis comes first
+    picked = p.gather(x, [x.tape.fixed(where)], [axis])  # the index axis comes first
     order = [*range(1, axis + 1), 0, *range(axis + 1, x.type.ndim)]
     return p.transpose(picked, order)
 
