@@ -486,9 +486,10 @@ def test_interpreter_backend(monkeypatch):
         tapec.grad(lambda x: x)(1.0)
 
 
-def test_native_calls_notice_changes():
+def test_native_calls_notice_changes(monkeypatch):
     """A function that reads globals and closures is still called natively."""
     global SCALE
+    monkeypatch.setenv("TAPEC_BACKEND", "native")
     k = 2.0
     g = tapec.grad(lambda x: SCALE * k * helper(x))
     calls = []
