@@ -5,7 +5,7 @@ generator, no LLVM, no SymPy.
 """
 
 # The entry modules fill the op table when they are imported.
-from tapec.ir import control, elementwise, indexing, linalg, reduce, shape  # noqa: F401
+from tapec.ir import control, elementwise, indexing, linalg, loops, reduce, shape  # noqa: F401
 from tapec.ir.builder import Builder
 from tapec.ir.core import (
     BOOL,

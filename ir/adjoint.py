@@ -20,8 +20,11 @@ Rules take part through three methods:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tapec.ir.builder import Builder
 from tapec.ir.core import NO_ATTRS, Block, Function, Loc, Op, Value
+from tapec.ir.dce import rebuilt
 from tapec.ir.opdef import Partial
 
 __all__ = ["AdjointBuilder", "inline_calls"]
@@ -30,13 +33,21 @@ __all__ = ["AdjointBuilder", "inline_calls"]
 class AdjointBuilder(Builder):
     """A ``Builder`` that knows which cotangents are masked; see the module's text."""
 
-    __slots__ = ("active", "masked")
+    __slots__ = ("active", "masked", "replaced")
 
     def __init__(self, loc: Loc | None = None) -> None:
         super().__init__(loc)
         self.masked: set[Value] = set()
         #: the values that a derivative is wanted of; rules may skip the others
         self.active: set[Value] = set()
+        #: primal operations that rules replace by ones with further results (which stand
+        #: after the old ones): loops that also give what their derivatives need
+        self.replaced: dict[Op, Op] = {}
+
+    def function(self, name: str, results: Sequence[Value]) -> Function:
+        if self.replaced:
+            self.ops, results = _substituted(self.ops, self.replaced, results)
+        return super().function(name, results)
 
     def pair(self, name: str, x: Value, y: Value) -> Value:
         """``emit`` for the commonest operations: two operands and a result of one type."""
@@ -72,6 +83,30 @@ class AdjointBuilder(Builder):
         if ct in self.masked:
             self.masked.add(out)
         return out
+
+
+def _substituted(
+    ops: Sequence[Op], replaced: dict[Op, Op], results: Sequence[Value]
+) -> tuple[list[Op], list[Value]]:
+    """``ops`` and ``results`` after replacing operations, where they stand."""
+    env: dict[Value, Value] = {}
+    for old, new in replaced.items():
+        env.update(zip(old.results, new.results))
+
+    def now(v: Value) -> Value:
+        while v in env:
+            v = env[v]
+        return v
+
+    out = []
+    for op in ops:
+        op = replaced.get(op, op)
+        if not env.keys().isdisjoint(op.operands):
+            new = rebuilt(op, tuple([now(v) for v in op.operands]), op.regions)
+            env.update(zip(op.results, new.results))
+            op = new
+        out.append(op)
+    return out, [now(v) for v in results]
 
 
 def inline_calls(fn: Function) -> Function:

@@ -18,7 +18,7 @@ from tapec.ir.opdef import Samples, define
 __all__ = ["ISOLATED"]
 
 #: ops whose regions see their own parameters only, not the values around them
-ISOLATED = frozenset(("call",))
+ISOLATED = frozenset(("call", "cond", "scan", "while"))
 
 Types = tuple[Type, ...]
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapec.ir.core import Block, Function, Op, Value
+from tapec.ir.loops import evaluate
 from tapec.ir.opdef import OPS
 
 __all__ = ["GuardFailed", "interpret", "run_block"]
@@ -56,6 +57,9 @@ def run_block(
             _check(op, operands[0], guards)
         elif op.name == "call":
             results = run_block(op.regions[0], operands, {}, guards)
+            env.update(zip(op.results, results, strict=True))
+        elif op.regions:
+            results = evaluate(op, operands, lambda r, args: run_block(r, args, {}, guards))
             env.update(zip(op.results, results, strict=True))
         else:
             found = OPS[op.name].numpy(operands, op.attrs)

@@ -22,13 +22,17 @@ __all__ = ["jvp"]
 
 
 @paused_gc()
-def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
+def jvp(
+    fn: Function, wrt: Sequence[int] | None = None, *, masked: bool = False
+) -> Function:
     """Values of ``fn`` and their derivatives in a direction.
 
     Parameters of the result: those of ``fn``, then one tangent per parameter in ``wrt``
     (by default all that carry a derivative).  Results: those of ``fn``, then one tangent
     per result of ``fn`` that carries a derivative, zeros where it is independent; results
     of integer or bool dtype have no tangent.
+
+    ``masked``: a zero in a tangent may mean "not selected".
     """
     fn = inline_calls(fn)
     wrt = differentiable_params(fn, wrt)
@@ -37,7 +41,9 @@ def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
     tangents: dict[Value, Value] = {}
     for k in wrt:
         p = fn.params[k]
-        tangents[p] = b.param(p.type, f"d{p.hint}" if p.hint else None)
+        tangents[p] = t = b.param(p.type, f"d{p.hint}" if p.hint else None)
+        if masked:
+            b.masked.add(t)
     table, ops = OPS, b.ops
     known = tangents.keys()
     for op in fn.ops:
@@ -54,13 +60,13 @@ def jvp(fn: Function, wrt: Sequence[int] | None = None) -> Function:
                 tangents[op.results[0]] = t
             continue
         given = [tangents.get(x) for x in op.operands]
-        masked = entry.masks_tangent or not b.masked.isdisjoint(given)
+        strong = entry.masks_tangent or not b.masked.isdisjoint(given)
         found = _rule(b, entry, op, given)
         for z, dz in zip(op.results, found, strict=True):
             if dz is not None and z.type.dtype.is_inexact:
                 if dz.type is not z.type:
                     raise AssertionError(f"the jvp of {op.name!r} gives {dz.type} for {z.type}")
-                if masked:
+                if strong:
                     b.masked.add(dz)
                 tangents[z] = dz
     b.loc = None

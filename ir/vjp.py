@@ -20,6 +20,7 @@ are immutable), not copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
 from tapec.ir.rewrite import paused_gc
 
-__all__ = ["differentiable_params", "vjp"]
+__all__ = ["Pulled", "active_values", "differentiable_params", "pull_back", "vjp"]
 
 Piece = tuple[Value, tuple[int, ...], tuple[int, ...]]
 #: Arrays larger than this are not searched for elements that no slice reads.
@@ -55,19 +56,39 @@ def vjp(
     Jacobian), so that its infinite derivatives do not make NaN of the others.
     """
     fn = inline_calls(fn)
-    wrt = differentiable_params(fn, wrt)
     selected = _selected_outputs(fn, outputs)
+    return pull_back(fn, wrt, selected, [masked_seeds] * len(selected), seeds).fn
 
+
+class Pulled(NamedTuple):
+    """``fn`` as ``vjp`` gives it; per cotangent whether it is masked and whether absent."""
+
+    fn: Function
+    masked: list[bool]
+    absent: list[bool]
+
+
+def pull_back(
+    fn: Function,
+    wrt: Sequence[int] | None,
+    selected: Sequence[int],
+    masked_seeds: Sequence[bool],
+    seeds: bool = True,
+) -> Pulled:
+    """``vjp`` with one entry of ``masked_seeds`` per selected output, and what it knows of the
+    cotangents."""
+    fn = inline_calls(fn)
+    wrt = differentiable_params(fn, wrt)
     b = AdjointBuilder()
     b.params.extend(fn.params)
     b.ops.extend(fn.ops)
     reverse = _Reverse(b)
-    b.active = _active(fn, wrt)
-    for k in selected:
+    b.active = active_values(fn, wrt)
+    for k, mask in zip(selected, masked_seeds, strict=True):
         out = fn.results[k]
         if seeds:
             seed = b.param(out.type, f"d{out.hint}" if out.hint else None)
-            if masked_seeds:
+            if mask:
                 b.masked.add(seed)
         elif out.type.shape:
             raise ValueError(
@@ -80,11 +101,13 @@ def vjp(
     reverse.run(fn.ops)
 
     b.loc = None
-    grads = []
+    grads, masked, absent = [], [], []
     for k in wrt:
         ct = reverse.take(fn.params[k])
+        absent.append(ct is None)
+        masked.append(ct is not None and ct in b.masked)
         grads.append(b.zeros(fn.params[k].type) if ct is None else ct)
-    return b.function(f"{fn.name}.vjp", [*fn.results, *grads])
+    return Pulled(b.function(f"{fn.name}.vjp", [*fn.results, *grads]), masked, absent)
 
 
 def differentiable_params(fn: Function, wrt: Sequence[int] | None) -> list[int]:
@@ -108,7 +131,7 @@ def _selected_outputs(fn: Function, outputs: Sequence[int] | None) -> list[int]:
     return list(outputs)
 
 
-def _active(fn: Function, wrt: Sequence[int]) -> set[Value]:
+def active_values(fn: Function, wrt: Sequence[int]) -> set[Value]:
     """The values that depend on the selected parameters and carry a derivative."""
     active = {fn.params[k] for k in wrt}
     table = OPS
