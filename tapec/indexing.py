@@ -16,7 +16,7 @@ import numpy as np
 from tapec import primitives as p
 from tapec import rules
 from tapec.errors import TapecIndexError, TapecTypeError, UnsupportedError, fail
-from tapec.ir.core import I64, Type
+from tapec.ir.core import I64, Dense, Type
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
 from tapec.tracer import Tracer, view
@@ -371,6 +371,9 @@ def setitem(x: Tracer, key: Any, value: Any) -> Tracer:
     parts = _parts(x, key)
     if all(isinstance(k, _BASIC) for k in parts):
         region = basic_region(x.type, parts)
+        pieced = _write_pieces(x, parts, new, region)
+        if pieced is not None:
+            return pieced
         return _write(x, region, _fit(new, region.shape))
     if len(parts) == 1 and not isinstance(parts[0], (int, _Fixed)) and parts[0].dtype == bool:
         mask = as_tracer(tape, parts[0])
@@ -378,6 +381,45 @@ def setitem(x: Tracer, key: Any, value: Any) -> Tracer:
             lead = mask.type.shape + (1,) * (x.type.ndim - mask.type.ndim)
             return select(reshape(mask, lead), new, x)
     return _scatter(x, parts, new)
+
+
+#: arrays up to this size are assembled from scalars when they are written to one by one
+_PIECES = 32
+
+
+def _pieces(x: Tracer) -> list[int] | None:
+    """The ids of the elements of a small array that is known element by element."""
+    record = x.tape.records[x.id]
+    if record is None or x.type.size > _PIECES:
+        return None
+    op, args, attrs, _, _ = record
+    if op == "stack" and len(args) == x.type.size:
+        return list(args)
+    if op == "constant":
+        value = attrs["value"]
+        flat = value.array.ravel().tolist() if isinstance(value, Dense) else [value] * x.type.size
+        return [x.tape.constant_id(v, x.type.dtype) for v in flat]
+    return None
+
+
+def _write_pieces(x: Tracer, parts: list[Any], new: Tracer, region: Region) -> Tracer | None:
+    """An assignment of scalars into such an array: ``T[0, 1] = c`` sixteen times is one
+    ``stack`` in the end, and reading ``T[0, 1]`` in between costs nothing."""
+    old = _pieces(x)
+    if old is None or not x.type.shape or new.tape is not x.tape:
+        return None
+    if not new.type.shape:
+        fresh: list[int] | None = [new.id]
+    elif new.type.shape == region.shape:
+        fresh = _pieces(new)
+    else:
+        fresh = None
+    if fresh is None:
+        return None
+    where = np.arange(x.type.size).reshape(x.type.shape)[tuple(parts)].reshape(-1).tolist()
+    for k, at in enumerate(where):
+        old[at] = fresh[k if len(fresh) > 1 else 0]
+    return x.tape.record("stack", tuple(old), {"shape": x.type.shape}, x.type)
 
 
 def _kind_rank(x: Tracer) -> int:

@@ -58,7 +58,7 @@ class _Lift:
 
     def function(self, results: Sequence[int], name: str) -> Function:
         self.parameters()
-        self.body()
+        self.body(self.live(results))
         return self.b.function(name, [self.value(at) for at in results])
 
     def parameters(self) -> None:
@@ -110,12 +110,31 @@ class _Lift:
             found = self._shaped[key] = self.b.broadcast_to(value, shape)
         return found
 
-    def body(self) -> None:
+    def live(self, results: Sequence[int]) -> bytearray:
+        """Which records matter: what results and guards depend on.  In-place assignment and
+        views leave many that nothing reads."""
+        records = self.tape.records
+        live = bytearray(len(records))
+        for at in results:
+            live[at] = 1
+        for at in range(len(records) - 1, -1, -1):
+            record = records[at]
+            if record is None:
+                if live[at]:
+                    live[at - 1] = 1
+                continue
+            if live[at] or record[0] == "guard" or (record[2] and "regions" in record[2]):
+                live[at] = 1
+                for k in record[1]:
+                    live[k] = 1
+        return live
+
+    def body(self, live: bytearray) -> None:
         records, env, ops = self.tape.records, self.env, self.b.ops
         following: list[Any] = [r[4] if r is not None else None for r in records[1:]]
         following.append(None)
         for at, record in enumerate(records):
-            if record is None:
+            if record is None or not live[at]:
                 continue
             op, operands, attrs, types, site = record
             loc, hint = site

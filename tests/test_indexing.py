@@ -297,3 +297,32 @@ def test_wrong_subscripts() -> None:
 
     with pytest.raises(TapecTypeError, match="do not fit an array of int64"):
         run(wrong_dtype, X)
+
+
+def test_small_arrays_are_assembled_from_scalars() -> None:
+    def rotation(t: Any) -> Any:
+        m = tnp.eye(4)
+        m[0, 0] = m[1, 1] = np.cos(t)
+        m[0, 1] = -np.sin(t)
+        m[1, 0] = -m[0, 1]
+        m[:3, 3] = t
+        m[2] = tnp.array([1.0, 2.0, t, 4.0])
+        return m
+
+    lifted, _ = traced(rotation, np.array(0.3))
+    names = [op.name for op in lifted.ops]
+    assert names.count("place") == 1 and "slice" not in names
+    c, s, t = np.cos(0.3), np.sin(0.3), 0.3
+    want = [[c, -s, 0, t], [s, c, 0, t], [1, 2, t, 4], [0, 0, 0, 1]]
+    np.testing.assert_allclose(interpret(lifted, [np.array(0.3)])[0], want)
+
+    def recurrence(x: Any) -> Any:
+        y = tnp.zeros(4)
+        y[0] = x[0]
+        for i in range(1, 4):
+            y[i] = y[i - 1] * x[1]
+        y[::2] *= 2
+        return y
+
+    got = run(recurrence, np.array([2.0, 3.0]))[0]
+    np.testing.assert_array_equal(got, [4, 6, 36, 54])
