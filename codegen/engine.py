@@ -58,13 +58,13 @@ class _Host:
         self.target = llvm.Target.from_default_triple()
         self.machines: dict[int, _Machine] = {}
         # The JIT takes over the machine it is given, so that one is not shared.
-        self.jit = llvm.create_lljit_compiler(self.new_machine(2))
+        self.jit = llvm.create_lljit_compiler(self.new_machine(2), use_jit_link=True)
         # Code must stay callable while the interpreter shuts down: never let the JIT be disposed.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.jit))
 
     def new_machine(self, opt: int) -> Any:
         return self.target.create_target_machine(
-            cpu=self.cpu, features=self.feature_text, opt=opt, jit=True, codemodel="jitdefault"
+            cpu=self.cpu, features=self.feature_text, opt=opt, jit=True, reloc="pic", codemodel="small"
         )
 
     def machine(self, opt: int) -> _Machine:
