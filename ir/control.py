@@ -9,11 +9,14 @@ they inline it first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapec.ir.checks import attr, count, kind_one_of
-from tapec.ir.core import BOOL, Attrs, Block, Type
+from tapec.ir.core import BOOL, Attrs, Block, Op, Type, Value
 from tapec.ir.opdef import Samples, define
+
+if TYPE_CHECKING:
+    from tapec.ir.batch import BatchBuilder
 
 __all__ = ["ISOLATED"]
 
@@ -37,11 +40,22 @@ def _guard_infer(types: Types, attrs: Attrs) -> Types:
     return ()
 
 
+def _guard_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    """All lanes take the recorded path."""
+    condition = b.spread(xs[0])
+    holds = b.eq(condition, b.like(op.attrs["expected"], condition))
+    if b.active is not None:
+        holds = b.logical_or(holds, b.logical_not(b.active))
+    b.guard(b.reduce("all", holds, (0,)), True, op.attrs["message"])
+    return ()
+
+
 define(
     "guard",
     infer=_guard_infer,
     # That the guard holds is checked by whoever evaluates it: only that one can stop.
     numpy=lambda arrays, attrs: (),
+    batch=_guard_batch,
     effect=True,
     nondifferentiable=True,
     samples=Samples(

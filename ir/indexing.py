@@ -22,6 +22,7 @@ from tapec.ir.core import Attrs, Op, Type, Value
 from tapec.ir.opdef import Samples, define
 
 if TYPE_CHECKING:
+    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__: list[str] = []
@@ -73,11 +74,30 @@ def _gather_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     return (b.scatter_add(b.zeros(x.type), ct, indices, op.attrs["axes"]), *none)
 
 
+def _with_lane(b: BatchBuilder, indices: Sequence[Value]) -> list[Value]:
+    """The indices with the batch axis, after the number of the lane."""
+    batched = [b.spread(i) for i in indices]
+    t = batched[0].type
+    return [b.iota(t.shape, 0, t.dtype), *batched]
+
+
+def _gather_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    x, *indices = xs
+    axes = op.attrs["axes"]
+    if x not in b.batched:  # the index axes come first: the batch axis is where it should be
+        return (b.gather(x, [b.spread(i) for i in indices], axes),)
+    axes = tuple([k + 1 for k in axes])
+    if b.batched.isdisjoint(indices):
+        return (b.front(b.gather(x, indices, axes), indices[0].type.ndim),)
+    return (b.gather(x, _with_lane(b, indices), (0, *axes)),)
+
+
 define(
     "gather",
     infer=_gather_infer,
     numpy=_gather_numpy,
     vjp=_gather_vjp,
+    batch=_gather_batch,
     linear=(0,),
     masks=True,
     samples=Samples(
@@ -138,12 +158,25 @@ def _scatter_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:
     return (b.scatter_add(base, updates, op.operands[2:], op.attrs["axes"]),)
 
 
+def _scatter_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    base, updates = b.spread(xs[0]), b.spread(xs[1])
+    indices = xs[2:]
+    axes = tuple([k + 1 for k in op.attrs["axes"]])
+    if b.batched.isdisjoint(indices):
+        # updates: the index axes, then the batch axis, which is the first other axis of base
+        n = indices[0].type.ndim
+        order = (*range(1, n + 1), 0, *range(n + 1, updates.type.ndim))
+        return (b.scatter_add(base, b.transpose(updates, order), indices, axes),)
+    return (b.scatter_add(base, updates, _with_lane(b, indices), (0, *axes)),)
+
+
 define(
     "scatter_add",
     infer=_scatter_infer,
     numpy=_scatter_numpy,
     vjp=_scatter_vjp,
     jvp=_scatter_jvp,
+    batch=_scatter_batch,
     masks_tangent=True,
     samples=Samples(
         low=(-3.0, -3.0, 0.0),

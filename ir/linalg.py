@@ -23,6 +23,7 @@ from tapec.ir.core import Attrs, Op, Type, Value
 from tapec.ir.opdef import Samples, define
 
 if TYPE_CHECKING:
+    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__ = ["free_axes"]
@@ -137,6 +138,22 @@ def _dot_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:
     return (b.add(from_x, from_y),)
 
 
+def _dot_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    x, y = xs
+    (cx, cy), (bx, by) = op.attrs["contract"], op.attrs["batch"]
+    in_x, in_y = x in b.batched, y in b.batched
+    if in_x:
+        cx, bx = tuple([k + 1 for k in cx]), tuple([k + 1 for k in bx])
+    if in_y:
+        cy, by = tuple([k + 1 for k in cy]), tuple([k + 1 for k in by])
+    if in_x and in_y:
+        return (b.dot(x, y, (cx, cy), ((0, *bx), (0, *by))),)
+    out = b.dot(x, y, (cx, cy), (bx, by))
+    # The batch axis is the first free axis of its operand.
+    at = len(bx) if in_x else len(bx) + len(free_axes(x.type.ndim, cx, bx))
+    return (b.front(out, at),)
+
+
 def _case(x: str, y: str, contract: Any, batch: Any = ((), ())) -> Any:
     return (x, y), {"contract": contract, "batch": batch}
 
@@ -147,6 +164,7 @@ define(
     numpy=_dot_numpy,
     vjp=_dot_vjp,
     jvp=_dot_jvp,
+    batch=_dot_batch,
     samples=Samples(
         cases=(
             _case("f64[3]", "f64[3]", ((0,), (0,))),

@@ -15,6 +15,8 @@ Kinds of rule:
                              of ``op.operands`` (None: zero).  Values of ``op`` may be used
                              as residuals.
 ``jvp(b, op, tangents)``     tangents of operands (None: zero) → tangents of results.
+``batch(b, op, operands)``   ops that are not elementwise: the results for operands of which
+                             some have a leading batch axis, see ``batch``.
 ``linear``                   operand positions in which the op is linear: the jvp is then the op
                              itself applied to the tangents.
 """
@@ -29,6 +31,7 @@ from tapec.ir.core import Attrs, Block, Op, Type, Value
 
 if TYPE_CHECKING:
     from tapec.ir.adjoint import AdjointBuilder
+    from tapec.ir.batch import BatchBuilder
 
 __all__ = ["OPS", "Infer", "OpDef", "Partial", "Samples", "define"]
 
@@ -38,6 +41,7 @@ Partial = Value | float | None
 Partials = Callable[..., tuple[Partial, ...]]
 Vjp = Callable[["AdjointBuilder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
 Jvp = Callable[["AdjointBuilder", Op, Sequence["Value | None"]], Sequence["Value | None"]]
+Batch = Callable[["BatchBuilder", Op, Sequence[Value]], Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class OpDef:
     partials: Partials | None = None
     vjp: Vjp | None = None
     jvp: Jvp | None = None
+    batch: Batch | None = None
     linear: tuple[int, ...] = ()
     #: one scalar result per element, all operands of the result's shape
     elementwise: bool = False

@@ -26,6 +26,7 @@ from tapec.ir.core import I64, Attrs, Op, Type, Value
 from tapec.ir.opdef import Samples, define
 
 if TYPE_CHECKING:
+    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__: list[str] = []
@@ -69,6 +70,16 @@ def _restore(b: Builder, op: Op, z: Value) -> Value:
     return b.broadcast(z, op.operands[0].type.shape, _kept(op))
 
 
+def _reduce_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    axes = tuple([k + 1 for k in op.attrs["axes"]])
+    return (b.emit(op.name, (xs[0],), {"axes": axes}),)
+
+
+def _axis_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    """Ops along one ``axis``."""
+    return (b.emit(op.name, (xs[0],), {**op.attrs, "axis": op.attrs["axis"] + 1}),)
+
+
 _SAMPLES = Samples(
     cases=(
         (("f64[5]",), {"axes": (0,)}),
@@ -108,6 +119,7 @@ define(
     infer=_reduce_infer("reduce_sum", "ifc"),
     numpy=lambda arrays, attrs: np.sum(arrays[0], axis=attrs["axes"], dtype=arrays[0].dtype),
     vjp=_sum_vjp,
+    batch=_reduce_batch,
     linear=(0,),
     samples=_SAMPLES_EMPTY,
     doc="Sum over `axes`, in the operand's dtype.",
@@ -210,6 +222,7 @@ define(
     numpy=lambda arrays, attrs: np.prod(arrays[0], axis=attrs["axes"], dtype=arrays[0].dtype),
     vjp=_prod_vjp,
     jvp=_prod_jvp,
+    batch=_reduce_batch,
     samples=Samples(
         cases=(
             *_SAMPLES_EMPTY.cases,
@@ -258,6 +271,7 @@ for _name, _ufunc in (("max", np.maximum), ("min", np.minimum)):
         numpy=lambda arrays, attrs, _f=_ufunc: _f.reduce(arrays[0], axis=attrs["axes"]),
         vjp=_extremum_vjp,
         jvp=_extremum_jvp,
+        batch=_reduce_batch,
         masks=True,
         samples=Samples(cases=(*_SAMPLES.cases, (("bool[2,3]",), {"axes": (1,)}))),
         doc=f"NumPy's {_name}: NaN where an element is NaN. Ties share the cotangent evenly.",
@@ -271,6 +285,7 @@ for _name, _every in (("any", np.any), ("all", np.all)):
         "reduce_" + _name,
         infer=_reduce_infer("reduce_" + _name, "b"),
         numpy=lambda arrays, attrs, _f=_every: _f(arrays[0], axis=attrs["axes"]),
+        batch=_reduce_batch,
         nondifferentiable=True,
         samples=Samples(
             cases=(
@@ -306,6 +321,7 @@ for _name, _function in (("argmax", np.argmax), ("argmin", np.argmin)):
         _name,
         infer=_arg_infer(_name),
         numpy=lambda arrays, attrs, _f=_function: _f(arrays[0], axis=attrs["axis"]),
+        batch=_axis_batch,
         nondifferentiable=True,
         samples=Samples(
             cases=(
@@ -354,6 +370,7 @@ define(
     infer=_cumsum_infer,
     numpy=_cumsum_numpy,
     vjp=_cumsum_vjp,
+    batch=_axis_batch,
     linear=(0,),
     samples=Samples(
         cases=(

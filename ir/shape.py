@@ -23,6 +23,7 @@ from tapec.ir.core import BOOL, F32, F64, I32, I64, Attrs, Dense, Op, Type, Valu
 from tapec.ir.opdef import Samples, define
 
 if TYPE_CHECKING:
+    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__ = ["index_of", "scalar_matches"]
@@ -153,11 +154,16 @@ def _reshape_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     return (None if ct is None else b.reshape(ct, op.operands[0].type.shape),)
 
 
+def _reshape_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    return (b.reshape(xs[0], (b.n, *op.attrs["shape"])),)
+
+
 define(
     "reshape",
     infer=_reshape_infer,
     numpy=lambda arrays, attrs: np.reshape(arrays[0], attrs["shape"]),
     vjp=_reshape_vjp,
+    batch=_reshape_batch,
     linear=(0,),
     samples=Samples(
         cases=(
@@ -193,11 +199,16 @@ def _transpose_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     return (b.transpose(ct, inverse),)
 
 
+def _transpose_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    return (b.transpose(xs[0], (0, *[k + 1 for k in op.attrs["perm"]])),)
+
+
 define(
     "transpose",
     infer=_transpose_infer,
     numpy=lambda arrays, attrs: np.transpose(arrays[0], attrs["perm"]),
     vjp=_transpose_vjp,
+    batch=_transpose_batch,
     linear=(0,),
     samples=Samples(
         cases=(
@@ -238,11 +249,17 @@ def _broadcast_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     return (b.reduce_sum(ct, [k for k in range(ct.type.ndim) if k not in dims]),)
 
 
+def _broadcast_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    dims = (0, *[k + 1 for k in op.attrs["dims"]])
+    return (b.broadcast(xs[0], (b.n, *op.attrs["shape"]), dims),)
+
+
 define(
     "broadcast",
     infer=_broadcast_infer,
     numpy=_broadcast_numpy,
     vjp=_broadcast_vjp,
+    batch=_broadcast_batch,
     linear=(0,),
     samples=Samples(
         cases=(
@@ -323,11 +340,17 @@ def _slice_vjp(b: Builder, op: Op, cts: Cts) -> Cts:
     return (b.place((ct,), op.operands[0].type.shape, at),)
 
 
+def _slice_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    start, size, step = op.attrs["start"], op.attrs["size"], op.attrs["step"]
+    return (b.slice(xs[0], (0, *start), (b.n, *size), (1, *step)),)
+
+
 define(
     "slice",
     infer=_slice_infer,
     numpy=_slice_numpy,
     vjp=_slice_vjp,
+    batch=_slice_batch,
     linear=(0,),
     masks=True,
     samples=Samples(
@@ -398,12 +421,18 @@ def _place_jvp(b: Builder, op: Op, tangents: Cts) -> Cts:
     return (b.place([t for t, _ in kept], op.attrs["shape"], [where for _, where in kept]),)
 
 
+def _place_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    at = [((0, *start), (1, *step)) for start, step in op.attrs["at"]]
+    return (b.place([b.spread(x) for x in xs], (b.n, *op.attrs["shape"]), at),)
+
+
 define(
     "place",
     infer=_place_infer,
     numpy=_place_numpy,
     vjp=_place_vjp,
     jvp=_place_jvp,
+    batch=_place_batch,
     masks_tangent=True,
     samples=Samples(
         cases=(
