@@ -46,13 +46,15 @@ np.where({a} > 0.1, {a}, 0.5 * {a}) | np.where({a} > 0, np.sqrt({a}), 0.0) | {a}
 """
 BINARY = """
 {a} + {b} | {a} - {b} | {a} * {b} | {a} / {b} | np.maximum({a}, {b}) | np.minimum({a}, {b})
-np.arctan2({a}, {b}) | np.hypot({a}, {b}) | np.logaddexp({a}, {b}) | np.abs({a}) ** {b}
+np.arctan2({a}, {b}) | np.hypot({a}, {b}) | np.logaddexp({a}, {b}) | (np.abs({a}) + 0.1) ** {b}
 np.where({a} > {b}, {a}, {b} * 2) | np.where({a} < {b}, np.sin({a}), {b})
 np.copysign({a}, {b}) | np.add({a}, {b}) * {a} | np.multiply({a}, {b}) - {b} | np.fmod({a}, {b})
 np.remainder({a}, {b}) | {a} // {b} + {a} | np.power(np.abs({a}) + 0.5, {b})
 np.outer({a}, {b}) | np.subtract({a}, {b}) | np.where(({a} > 0) & ({b} < 0.5), {a}, {b})
 np.where(np.isnan({a}), {b}, {a} * {b})
 """
+# np.array([s, t, 1.5]) is an object array until it meets a traced value: a ufunc applied to it
+# would look for a method of the float.
 SHAPE = """
 {a}.T | {a}.reshape(-1) | {a}.ravel() | {a}[::-1] | {a}[1:] | {a}[..., 0] | {a}[None] | {a}[-1]
 {a}[..., ::-1] | {a}[0] * {a} | np.concatenate([{a}, {a}]) | np.concatenate([{a}, {b}])
@@ -61,8 +63,8 @@ np.tile({a}, 2) | np.repeat({a}, 2) | np.expand_dims({a}, 0) | np.squeeze({a})
 np.swapaxes({a}, 0, -1) | np.moveaxis({a}, 0, -1) | np.transpose({a})
 np.broadcast_to({a}, (2, 3)) | np.hstack([{a}, {b}]) | np.vstack([{a}, {b}])
 {a}[np.array([0, 1, 0])] | {a}[..., np.array([1, -1])] | {a}[:, 1] | {a}[::2]
-{a}[1:] - {a}[:-1] | np.diag({a}) | np.array([{s}, {t}, 1.5])
-np.array([[{s}, 2.0], [{t}, {s} * {t}]]) | np.split({a}, 2)[0] | np.reshape({a}, (-1, 1))
+{a}[1:] - {a}[:-1] | np.diag({a}) | np.array([{s}, {t}, 1.5]) * {s}
+np.array([[{s}, {t}], [{t}, {s} * {t}]]) * {s} | np.split({a}, 2)[0] | np.reshape({a}, (-1, 1))
 np.ravel({a})[:2] | np.full((2,), 0.7) * {s}
 """
 REDUCE = """
@@ -152,8 +154,10 @@ def draw(rng: random.Random, shapes: dict[str, tuple[int, ...]]) -> str:
     matrices = [n for n in names if len(shapes[n]) == 2] or names
     scalars = [n for n in names if shapes[n] == ()] or names
     text = rng.choice(rng.choice(FAMILIES))
-    if "axis" in text:  # NumPy takes axis=0 of a scalar, for old times' sake; tapec need not
-        recent = [n for n in recent if shapes[n]] or matrices
+    if "ax" in text:  # NumPy takes axis=0 of a scalar, for old times' sake; tapec need not
+        recent = [n for n in recent if shapes[n]]
+        if not recent:
+            return draw(rng, shapes)
     a = rng.choice(recent)
     return text.format(
         a=a,
