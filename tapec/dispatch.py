@@ -279,7 +279,10 @@ class Dispatcher:
                         return variant.compiled.run(flat, call.seeds), variant, call
                     except GuardFailed as error:
                         failed = error
-            return self._compile_and_run(subject, call, traced, failed)
+            from tapec.ir.rewrite import paused_gc
+
+            with paused_gc():
+                return self._compile_and_run(subject, call, traced, failed)
 
     def _compile_and_run(
         self,

@@ -166,9 +166,15 @@ def lifted_leaves(transform: Transform) -> Any:
 def build(traced: Traced, transform: Transform, *, inline: bool = False) -> Program:
     """The program of ``transform`` applied to ``traced``.
 
-    ``inline``: it will be inlined in an outer tape, so Jacobians must not be swept.
+    ``inline``: it will be inlined in an outer tape, so Jacobians must not be swept; and as it
+    may be differentiated there, like terms are collected, which keeps high orders short.
     """
-    return _BUILDERS[transform.kind](traced, transform, inline)
+    program = _BUILDERS[transform.kind](traced, transform, inline)
+    if inline and transform.kind != "jit":
+        from tapec.ir.collect import collect
+
+        return program._replace(fn=simplify(collect(program.fn)))
+    return program
 
 
 def _wrt(traced: Traced) -> list[int]:
