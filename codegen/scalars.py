@@ -335,6 +335,13 @@ def _emit_isinf(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     return em.let(f"fcmp oeq {ty} {magnitude}, {constant(np.inf, dt, w)}")
 
 
+def _emit_logistic(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
+    ty, one = llvm_type(dt, w), constant(1, dt, w)
+    minus = em.let(f"fneg {ty} {a[0]}")
+    e = em.let(f"call {ty} {em.math.call('exp', dt, w)}({ty} {minus})")
+    return em.let(f"fdiv {ty} {one}, {em.let(f'fadd {ty} {e}, {one}')}")
+
+
 def _emit_integer_pow(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     """Repeated squaring, the square chain shared; negative exponents by one division."""
     ty, n = llvm_type(dt, w), op.attrs["n"]
@@ -415,6 +422,7 @@ _OWN: dict[str, Callable[[Emitter, Op, DType, int, list[str]], str]] = {
     "integer_pow": _emit_integer_pow,
     "isinf": _emit_isinf,
     "isnan": _emit_isnan,
+    "logistic": _emit_logistic,
     "max": _binary(_max),
     "min": _binary(_min),
     "mod": _emit_mod,

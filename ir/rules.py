@@ -255,6 +255,17 @@ def integer_minus_itself(b: Rewriter, op: Op) -> Value | None:
     return b.like(0, x) if x is y and x.type.dtype.kind in "bi" else None
 
 
+@rule("div", given="constant", at="first")
+def recognise_logistic(b: Rewriter, op: Op) -> Value | None:
+    """1/(1 + exp(-x)) -> logistic(x): the same arithmetic, whose derivative does not overflow"""
+    x, y = op.operands
+    total = _maker(y, "add")
+    if splat(x) != 1 or total is None or splat(total.operands[1]) != 1:
+        return None
+    e = _maker(total.operands[0], "exp")
+    return None if e is None else b.unary("logistic", b.neg(e.operands[0]))
+
+
 @rule("div", given="constant", at="rest")
 def divide_by_power_of_two(b: Rewriter, op: Op) -> Value | None:
     """x/c -> x*(1/c) if c is a power of two: 1/c is exact then, and both round the same number"""

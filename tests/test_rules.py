@@ -180,6 +180,12 @@ example(
     # 0.5 differs at -0 and -inf, as declared
     lambda b, x: b.pow(b.abs(x), b.like(0.5, x)),
 )
+example(
+    "recognise_logistic",
+    V,
+    lambda b, x: b.div(b.like(1.0, x), b.add(b.exp(b.neg(x)), b.like(1.0, x))),
+    lambda b, x: b.div(b.like(1.0, x), b.add(b.exp(x), b.like(1.0, x))),
+)
 example("sqrt_of_square", V, lambda b, x: b.sqrt(b.mul(x, x)))
 example(
     "strong_mul_constant",
