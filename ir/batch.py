@@ -31,6 +31,10 @@ from tapec.ir.rewrite import paused_gc, splat
 __all__ = ["BatchBuilder", "Batched", "batch", "batch_block", "batch_keeping"]
 
 
+#: operations that read or write at indices → position of the first index operand
+_INDEXED = {"gather": 1, "scatter_add": 2}
+
+
 class BatchBuilder(Builder):
     """A ``Builder`` that knows which values have the batch axis; see the module's text."""
 
@@ -76,6 +80,21 @@ class BatchBuilder(Builder):
         self._plain.add(x)
         return x
 
+    def _safe_indices(self, op: Op, xs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Operands of an indexing operation whose inactive lanes read element 0: their own
+        indices may be out of range."""
+        assert self.active is not None
+        first = _INDEXED[op.name]
+        if any(op.operands[0].type.shape[k] == 0 for k in op.attrs["axes"]):
+            raise NotImplementedError(f"{op.name} of an empty axis in a branch of some lanes")
+        safe = []
+        for i in xs[first:]:
+            i = self.spread(i)
+            lanes = self.broadcast(self.active, i.type.shape, (0,))
+            safe.append(self.select(lanes, i, self.like(0, i)))
+        self.batched.update(safe)
+        return (*xs[:first], *safe)
+
     def run(self, block: Block, args: Sequence[Value], share: bool = False) -> list[Value]:
         """Append the batched operations of ``block``; its results, in ``batched`` or not.
 
@@ -96,6 +115,8 @@ class BatchBuilder(Builder):
                     env.update(zip(op.results, self.append(op, xs).results))
                 continue
             self.loc = op.loc
+            if self.active is not None and op.name in _INDEXED:
+                xs = self._safe_indices(op, xs)
             entry = table[op.name]
             if entry.elementwise:
                 xs = tuple([x if x in batched else self.spread(x) for x in xs])

@@ -40,6 +40,7 @@ from tapec.ir.opdef import define
 
 if TYPE_CHECKING:
     from tapec.ir.adjoint import AdjointBuilder
+    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__ = [
@@ -109,6 +110,12 @@ def _cond_jvp(
     return cond_jvp(b, op, tangents)
 
 
+def _cond_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    from tapec.ir.batch_loops import cond_batch
+
+    return cond_batch(b, op, xs)
+
+
 define(
     "cond",
     infer=_no_regions("cond"),
@@ -116,6 +123,7 @@ define(
     numpy=_no_numpy,
     vjp=_cond_vjp,
     jvp=_cond_jvp,
+    batch=_cond_batch,
     masks=True,
     masks_tangent=True,
     doc="The results of the region that the first operand selects, for the others.",
@@ -165,6 +173,12 @@ def _scan_jvp(
     return scan_jvp(b, op, tangents)
 
 
+def _scan_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    from tapec.ir.batch_loops import scan_batch
+
+    return scan_batch(b, op, xs)
+
+
 define(
     "scan",
     infer=_no_regions("scan"),
@@ -172,6 +186,7 @@ define(
     numpy=_no_numpy,
     vjp=_scan_vjp,
     jvp=_scan_jvp,
+    batch=_scan_batch,
     doc="Repeat the region `length` times with carries, slices of the xs, stacked ys.",
 )
 
@@ -278,6 +293,12 @@ def _while_jvp(
     return while_jvp(b, op, tangents)
 
 
+def _while_batch(b: BatchBuilder, op: Op, xs: Sequence[Value]) -> Sequence[Value]:
+    from tapec.ir.batch_loops import while_batch
+
+    return while_batch(b, op, xs)
+
+
 define(
     "while",
     infer=_no_regions("while"),
@@ -285,6 +306,7 @@ define(
     numpy=_no_numpy,
     vjp=_while_vjp,
     jvp=_while_jvp,
+    batch=_while_batch,
     doc="Repeat the second region while the first gives True; further phases follow it.",
 )
 
