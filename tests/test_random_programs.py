@@ -26,7 +26,7 @@ import pytest
 import tapec
 
 GROUP = 30
-GROUPS = 70  # 2,100 programs
+GROUPS = 67  # 2,010 programs
 Array = np.ndarray
 SHAPES = [(), (3,), (4,), (2, 3), (3, 3), (2, 1, 3), (1,)]
 
