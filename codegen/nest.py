@@ -362,7 +362,8 @@ class _Part:
 
     def _lanes(self, node: Node, w: int) -> str:
         """A node's value over the lanes (repeated if it is uniform)."""
-        if self.level[node] == len(self.loops) - 1 and self.loops[-1].extent > 1:
+        last = len(self.loops) - 1
+        if last >= 0 and self.level[node] == last and self.loops[last].extent > 1:
             return self.lanes[node]
         if node.kind == "const":
             return constant(node.text, node.dtype, w)
