@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -70,11 +69,12 @@ from tapec.codegen.entry import (
     check_layout,
     entry_text,
 )
+from tapec.codegen.objects import exported, text_object
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Read", "Result", "SLOW_OFFSET",
     "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text",
-    "install", "keepalives", "link_chain", "new_callable", "slow_of", "trace_depth",
+    "install", "keepalives", "link_chain", "load_variant", "new_callable", "slow_of", "trace_depth",
 ]  # fmt: skip
 
 #: While nonzero, every native entry misses, so that functions called by a function that is being
@@ -212,12 +212,26 @@ def build_variant(
     captured: Sequence[np.ndarray[Any, Any]] = (),
     reads: Sequence[Read] = (),
 ) -> Variant:
-    """Compile and load a kernel, with an entry for ``spec``.
+    """Compile and load a kernel, with an entry for ``spec``; see ``load_variant``.  ``opt`` is the
+    level for the kernel.
+    """
+    code = engine.object_code(exported(kernel_text), opt)
+    return load_variant(code, spec, symbols, captured, reads)
+
+
+def load_variant(
+    kernel_code: bytes,
+    spec: EntrySpec,
+    symbols: Iterable[str],
+    captured: Sequence[np.ndarray[Any, Any]] = (),
+    reads: Sequence[Read] = (),
+) -> Variant:
+    """Load the object code of a kernel, with an entry for ``spec``.
 
     ``symbols`` are the external names that the kernel uses (see ``libraries``); ``reads`` must
-    be unchanged for a call from outside; ``opt`` is the
-    level for the kernel.  The entry is compiled separately: it gains nothing from a higher level,
-    which would take longer than most kernels, and functions of equal signatures can share it.
+    be unchanged for a call from outside.  The entry is compiled separately: it gains nothing from
+    a higher level, which would take longer than most kernels, and functions of equal signatures
+    can share it.
     """
     check_layout()
     entry = entry_text(spec)
@@ -228,10 +242,8 @@ def build_variant(
     addresses["tapec.data"] = ctypes.addressof(data)
     addresses["tapec.slow"] = slow_entry()
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
-    code = engine.object_code(
-        _INTERNAL_KERNEL.sub("define i32 @kernel(", kernel_text, count=1), opt
-    )
-    library = engine.link([code, _entry_code(entry.text)], addresses, ["entry", "direct"])
+    code = [kernel_code, _entry_code(entry.text)]
+    library = engine.link(code, addresses, ["entry", "direct"])
     variant = Variant(library, spec, data)
     variant.set_captured(captured)
     variant.set_reads(reads)
@@ -240,10 +252,9 @@ def build_variant(
 
 @functools.lru_cache(maxsize=256)
 def _entry_code(text: str) -> bytes:
-    return engine.object_code(text, 0)
+    return text_object(text, 0)
 
 
-_INTERNAL_KERNEL = re.compile(r"define internal i32 @kernel\(")
 _OWN_SYMBOLS = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
 _chain_lock = threading.Lock()
 

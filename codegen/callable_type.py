@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapec.codegen import engine, libraries
+from tapec.codegen.objects import text_object
 
 __all__ = [
     "SLOW_OFFSET", "VECTORCALL_OFFSET", "callable_type", "current_entry", "install", "keepalives",
@@ -157,11 +158,10 @@ class _Runtime:
     """The type, the addresses of its native functions, and the memory its slots point to."""
 
     def __init__(self) -> None:
-        self.library = engine.compile_module(
-            _RUNTIME,
+        self.library = engine.link(
+            text_object(_RUNTIME, 1),
             libraries.resolve(_RUNTIME_SYMBOLS),
-            opt=1,
-            exports=["tapec.slow", "tapec.bind", "tapec.clear"],
+            ["tapec.slow", "tapec.bind", "tapec.clear"],
         ).keep_forever()
         self.slow = self.library.address("tapec.slow")
         api = libraries.resolve(

@@ -30,6 +30,7 @@ from tapec.transforms import Program, Result
 if TYPE_CHECKING:
     from tapec.codegen.abi import Arg, Structure, Variant
     from tapec.codegen.abi import Read as NativeRead
+    from tapec.codegen.objects import KernelObject
 
 __all__ = ["Compiled", "InterpretedProgram", "NativeProgram", "compile_program", "seed_array"]
 
@@ -211,7 +212,9 @@ class NativeProgram(Compiled):
         native_fn = Function(fn.name, order, fn.ops, fn.results)
         checked = _native_reads(reads) if self.direct else None
         self.linkable = checked is not None
-        self.variant = _build(native_fn, args, self.boxes, shape, self.stable, checked or ())
+        self.variant, self.made = _build(
+            native_fn, args, self.boxes, shape, self.stable, checked or ()
+        )
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
         program = self.program
@@ -371,25 +374,37 @@ def _build(
     structure: Any,
     stable: Sequence[Array],
     reads: Sequence[NativeRead],
-) -> Variant:
-    from tapec.codegen.abi import EntrySpec, build_variant
+) -> tuple[Variant, KernelObject]:
+    from tapec.codegen import disk
+    from tapec.codegen.abi import EntrySpec, load_variant
     from tapec.codegen.abi import Result as Boxed
-    from tapec.codegen.kernel import compile_kernel
+    from tapec.codegen.engine import CompileError
+    from tapec.codegen.objects import kernel_object
 
-    source = compile_kernel(fn)
     results = tuple(
         Boxed("array" if box == "complex" else box, r.type)  # type: ignore[arg-type]
         for box, r in zip(boxes, fn.results)
     )
-    spec = EntrySpec(
-        tuple(args),
-        results,
-        structure,
-        len(stable),
-        source.workspace_bytes,
-        source.work_ns > RELEASE_GIL_NS,
-        tuple([r.kind for r in reads]),
-    )
-    opt = options.opt_level()
-    symbols, level = source.symbols, source.opt if opt is None else opt
-    return build_variant(source.text, spec, symbols, level, stable, reads)
+
+    def load(made: KernelObject) -> Variant:
+        facts = made.facts
+        spec = EntrySpec(
+            tuple(args),
+            results,
+            structure,
+            len(stable),
+            facts.workspace_bytes,
+            facts.work_ns > RELEASE_GIL_NS,
+            tuple([r.kind for r in reads]),
+        )
+        return load_variant(made.code, spec, facts.symbols, stable, reads)
+
+    made = kernel_object(fn, options.opt_level())
+    try:
+        return load(made), made
+    except CompileError:
+        if made.key is None or not made.cached:
+            raise
+        disk.discard(made.key)  # whole, but the linker does not take it
+        made = kernel_object(fn, options.opt_level())
+        return load(made), made

@@ -10,6 +10,9 @@ variable                  default    meaning
 ``TAPEC_OPT``             (by size)  LLVM optimisation level of kernels, 0 to 3
 ``TAPEC_CHECK``           0          1 verifies the IR after every pass (on under pytest)
 ``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
+``TAPEC_CACHE``           1          0: no object code is kept on disk (``codegen.disk``)
+``TAPEC_CACHE_DIR``       (XDG)      where it is kept
+``TAPEC_CACHE_SIZE``      256        megabytes kept at most
 ========================  =========  ==========================================================
 
 >>> from tapec import options

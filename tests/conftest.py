@@ -20,6 +20,7 @@ must reject, with a message that contains TEXT.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ from tapec.ir import ParseError, diff, equal, format_function, interpret, parse,
 from tapec.ir.passes import run_passes
 
 RULE = "// ----"
+
+# Tests neither read nor fill the user's object cache; those about the cache have directories of
+# their own.
+os.environ["TAPEC_CACHE"] = "0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,238 @@
+"""From a function to object code, through the cache on disk.
+
+``kernel_object(fn)`` is ``compile_kernel`` and ``engine.object_code``, unless the same was compiled
+before.  The key is a digest of the function's structure (operations, types, attributes by bits; no
+names, no source lines), so a function that is found needs no planning, no LLVM text and no LLVM.
+
+Invariant: the key covers whatever the object code may depend on: the structure, the level, the
+sources of ``tapec.ir`` and ``tapec.codegen``, the versions, and the CPU with its features.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import struct
+import sys
+import time
+from array import array
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from tapec.codegen import disk, engine
+from tapec.codegen.kernel import compile_kernel
+from tapec.codegen.plan import all_nests
+from tapec.codegen.target import host
+from tapec.ir.core import NO_ATTRS, Block, Dense, Function, Type, Value
+
+__all__ = ["KernelObject", "exported", "function_key", "kernel_object", "text_object"]
+
+#: Sources that are newer than this may not be what runs here.
+_STARTED = time.time()
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a kernel besides its code; kept with it on disk."""
+
+    workspace_bytes: int
+    #: external functions, to be resolved when it is linked
+    symbols: list[str]
+    #: estimated run time
+    work_ns: float
+    #: lines of LLVM text
+    instructions: int
+    opt: int
+    guards: int
+    nests: int
+
+
+@dataclass(slots=True)
+class KernelObject:
+    """Object code that exports ``kernel``."""
+
+    code: bytes
+    facts: Facts
+    #: its name on disk; None: not kept
+    key: str | None
+    #: whether it was found on disk
+    cached: bool
+    #: seconds per stage
+    seconds: dict[str, float]
+
+
+def exported(text: str) -> str:
+    """The text of a kernel with ``@kernel`` visible to the entry, another object."""
+    return text.replace("define internal i32 @kernel(", "define i32 @kernel(", 1)
+
+
+def kernel_object(fn: Function, opt: int | None = None, *, cache: bool = True) -> KernelObject:
+    """Compile ``fn``, or find it on disk.  ``opt`` None: the level that suits its length."""
+    start = time.perf_counter()
+    key = function_key(fn, opt) if cache and disk.directory() is not None else None
+    found = _found(key) if key is not None else None
+    looked = time.perf_counter()
+    if found is not None:
+        code, facts = found
+        return KernelObject(code, facts, key, True, {"cache": looked - start})
+    source = compile_kernel(fn)
+    written = time.perf_counter()
+    level = source.opt if opt is None else opt
+    code = engine.object_code(exported(source.text), level)
+    seconds = {
+        "cache": looked - start,
+        "loops and text": written - looked,
+        "llvm": time.perf_counter() - written,
+    }
+    facts = Facts(
+        source.workspace_bytes,
+        sorted(source.symbols),
+        source.work_ns,
+        source.instructions,
+        level,
+        len(source.guards),
+        sum(1 for _ in all_nests(source.program)),
+    )
+    if key is not None:
+        disk.store(key, code, asdict(facts))
+    return KernelObject(code, facts, key, False, seconds)
+
+
+_NAMES = tuple(f.name for f in fields(Facts))
+
+
+def _found(key: str) -> tuple[bytes, Facts] | None:
+    found = disk.load(key)
+    if found is None:
+        return None
+    try:
+        return found.code, Facts(*[found.facts[name] for name in _NAMES])
+    except KeyError:
+        disk.discard(key)
+        return None
+
+
+def text_object(text: str, opt: int) -> bytes:
+    """``engine.object_code``, through the cache on disk."""
+    environment = _environment() if disk.directory() is not None else None
+    if environment is None:
+        return engine.object_code(text, opt)
+    key = hashlib.sha256(f"{environment} text {opt} {text}".encode()).hexdigest()
+    found = disk.load(key)
+    if found is not None:
+        return found.code
+    code = engine.object_code(text, opt)
+    disk.store(key, code, {})
+    return code
+
+
+# -- keys -------------------------------------------------------------------------------
+
+
+@functools.cache
+def _environment() -> str | None:
+    """A digest of all that object code depends on besides the function; None if that cannot be
+    known, because a source file is missing or was changed after it was loaded."""
+    tapec = sys.modules["tapec"]
+    digest = hashlib.sha256()
+    facts = (
+        getattr(tapec, "__version__", ""), sys.implementation.cache_tag, sys.version_info[:2],
+        np.__version__, object.__basicsize__, platform.machine(), sys.platform, host().key,
+        engine.cache_key(""),
+    )  # fmt: skip
+    digest.update(repr(facts).encode())
+    try:
+        for package in ("tapec.ir", "tapec.codegen"):
+            folder = sys.modules[package].__path__[0]
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".py"):
+                    with open(os.path.join(folder, name), "rb") as file:
+                        if os.fstat(file.fileno()).st_mtime > _STARTED:
+                            return None
+                        source = file.read()
+                    digest.update(f"{name} {len(source)} ".encode())
+                    digest.update(source)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def function_key(fn: Function, opt: int | None) -> str | None:
+    """The name of ``kernel_object(fn, opt)`` on disk; None if there can be none.
+
+    Equal for functions that differ only in names and source lines.
+    """
+    environment = _environment()
+    if environment is None:
+        return None
+    shape = _Shape()
+    try:
+        shape.block(fn.block)
+    except (KeyError, TypeError):  # malformed, or an attribute that this does not know
+        return None
+    digest = hashlib.sha256(f"{environment} function {opt} ".encode())
+    digest.update(array("q", shape.words).tobytes())
+    for kind in shape.kinds:
+        digest.update(repr(kind).encode())
+    return digest.hexdigest()
+
+
+class _Shape:
+    """A function as numbers: ``words`` refers to values by their order and to entries of
+    ``kinds``, which are distinct (name, type, attributes)."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.kinds: dict[Any, int] = {}
+        self.values: dict[Value, int] = {}
+
+    def block(self, block: Block) -> None:
+        words, kinds, values = self.words, self.kinds, self.values
+        words.append(len(block.params))
+        for p in block.params:
+            words.append(kinds.setdefault(p.type, len(kinds)))
+            values[p] = len(values)
+        words.append(len(block.ops))
+        for op in block.ops:
+            results, operands, attrs = op.results, op.operands, op.attrs
+            type_ = results[0].type if len(results) == 1 else tuple([r.type for r in results])
+            key = (op.name, type_) if attrs is NO_ATTRS else (op.name, type_, _plain(attrs))
+            words.append(kinds.setdefault(key, len(kinds)))
+            words.append(len(operands))
+            words += [values[v] for v in operands]
+            for r in results:
+                values[r] = len(values)
+            if op.regions:
+                words.append(-len(op.regions))
+                for region in op.regions:
+                    self.block(region)
+        words.append(len(block.results))
+        words += [values[v] for v in block.results]
+
+
+def _plain(value: Any) -> Any:
+    """A hashable value that is equal, and has the same ``repr``, only for the same bits."""
+    kind = type(value)
+    if kind is int or kind is str or kind is bool or value is None:
+        return (kind.__name__, value) if kind is bool else value
+    if kind is float:
+        return "float", struct.pack("<d", value)
+    if kind is tuple:
+        # Most are of ints, and 1 == True.
+        return value if set(map(type, value)) <= {int} else tuple(map(_plain, value))
+    if isinstance(value, Type):
+        return value
+    if isinstance(value, Dense):
+        a = value.array
+        return "dense", a.dtype.str, a.shape, hashlib.sha256(a.tobytes()).digest()
+    if kind is complex:
+        return "complex", struct.pack("<dd", value.real, value.imag)
+    if isinstance(value, np.generic):
+        return "scalar", value.dtype.str, value.tobytes()
+    if hasattr(value, "items"):
+        return tuple([(k, _plain(v)) for k, v in sorted(value.items())])
+    raise TypeError(f"attribute {value!r}")
