@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         VariantLimitError,
     )
     from tapec.testing import check_grads
+    from tapec.batching import vectorize, vmap
 
 __version__ = "0.1.0"
 
@@ -52,7 +53,9 @@ __all__ = [
     "jvp",
     "numpy",
     "value_and_grad",
+    "vectorize",
     "vjp",
+    "vmap",
 ]
 
 _FROM = {
@@ -60,6 +63,8 @@ _FROM = {
         ("grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"), "tapec.api"
     ),
     "check_grads": "tapec.testing",
+    "vectorize": "tapec.batching",
+    "vmap": "tapec.batching",
     **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),
 }
 

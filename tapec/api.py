@@ -118,8 +118,9 @@ def _make(subject: Callable[..., Any], transform: Transform) -> Any:
     dispatcher = _orphan(subject, transform) or Dispatcher(transform, _name_of(subject))
     made = new_callable(_Slow(subject, transform, dispatcher))
     dispatcher.adopt(made)
-    if type(subject) is types.FunctionType:
-        weakref.finalize(made, _leave, weakref.ref(subject), dispatcher).atexit = False
+    fn, key = _origin(subject)
+    if type(fn) is types.FunctionType:
+        weakref.finalize(made, _leave, weakref.ref(fn), (transform, key), dispatcher).atexit = False
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
         value = getattr(subject, name, None)
         if value is not None:
@@ -132,20 +133,27 @@ def _make(subject: Callable[..., Any], transform: Transform) -> Any:
 
 #: Variants of callables that are gone, while the function still lives: ``grad(f)(x)`` in a
 #: loop makes a callable per iteration and must not compile each time.
-_orphans: weakref.WeakKeyDictionary[Any, dict[Transform, Dispatcher]] = weakref.WeakKeyDictionary()
+_orphans: weakref.WeakKeyDictionary[Any, dict[Any, Dispatcher]] = weakref.WeakKeyDictionary()
+
+
+def _origin(subject: Any) -> tuple[Any, Any]:
+    """The user's function behind ``subject``, and what else tells ``subject`` apart."""
+    found: tuple[Any, Any] = getattr(subject, "origin", (subject, None))
+    return found
 
 
 def _orphan(subject: Any, transform: Transform) -> Dispatcher | None:
-    if type(subject) is not types.FunctionType:
+    fn, key = _origin(subject)
+    if type(fn) is not types.FunctionType:
         return None
-    return _orphans.get(subject, {}).pop(transform, None)
+    return _orphans.get(fn, {}).pop((transform, key), None)
 
 
-def _leave(subject: weakref.ref[Any], dispatcher: Dispatcher) -> None:
+def _leave(subject: weakref.ref[Any], key: Any, dispatcher: Dispatcher) -> None:
     """A callable is gone: keep its variants for the next one of the same function."""
     fn = subject()
     if fn is not None and not dispatcher.mentions(fn):
-        _orphans.setdefault(fn, {})[dispatcher.transform] = dispatcher
+        _orphans.setdefault(fn, {})[key] = dispatcher
 
 
 @functools.cache
