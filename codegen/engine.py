@@ -1,8 +1,9 @@
 """The JIT: LLVM text in, addresses of native functions out.
 
-One ORC LLJIT and one target machine per optimisation level serve the whole process.  Nothing is
-created at import; the first compilation pays for it.  Making an object file (``object_code``) and
-loading one (``link``) are separate steps, because an object file may also come from a disk cache.
+One ORC LLJIT (one after the other) and one target machine per optimisation level serve the whole
+process.  Nothing is created at import; the first compilation pays for it.  Making an object file
+(``object_code``) and loading one (``link``) are separate steps, because an object file may also
+come from a disk cache.
 
 Invariants
 - The text holds symbols, never addresses, so an object file is valid in any process on this CPU.
@@ -37,6 +38,8 @@ __all__ = [
     "host_features", "link", "object_code", "optimised_text",
 ]  # fmt: skip
 
+#: Libraries per JIT.
+LIBRARIES = 256
 # Part of every cache key: raise it when the same text would give different object code.
 FORMAT = 1
 
@@ -57,15 +60,29 @@ class _Host:
         self.feature_text: str = llvm.get_host_cpu_features().flatten()
         self.target = llvm.Target.from_default_triple()
         self.machines: dict[int, _Machine] = {}
-        # The JIT takes over the machine it is given, so that one is not shared.
-        self.jit = llvm.create_lljit_compiler(self.new_machine(2), use_jit_link=True)
-        # Code must stay callable while the interpreter shuts down: never let the JIT be disposed.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.jit))
+        self.jit: Any = None
+        self.room = 0
 
     def new_machine(self, opt: int) -> Any:
         return self.target.create_target_machine(
-            cpu=self.cpu, features=self.feature_text, opt=opt, jit=True, reloc="pic", codemodel="small"
+            cpu=self.cpu,
+            features=self.feature_text,
+            opt=opt,
+            jit=True,
+            reloc="pic",
+            codemodel="small",
         )
+
+    def next_jit(self) -> Any:
+        """The JIT for one more library.  It keeps 10 kB of each even after the code is unloaded,
+        so after some it is replaced; the old one goes with the last of its libraries."""
+        with _lock:
+            if self.room == 0:
+                # The JIT takes over the machine it is given, so that one is not shared.
+                self.jit = llvm.create_lljit_compiler(self.new_machine(2), use_jit_link=True)
+                self.room = LIBRARIES
+            self.room -= 1
+            return self.jit
 
     def machine(self, opt: int) -> _Machine:
         found = self.machines.get(opt)
@@ -116,10 +133,11 @@ def host_features() -> Mapping[str, bool]:
 class Library:
     """Loaded native code with exported symbols; unloads when closed or collected."""
 
-    __slots__ = ("__weakref__", "_addresses", "_tracker", "name")
+    __slots__ = ("__weakref__", "_addresses", "_jit", "_tracker", "name")
 
-    def __init__(self, name: str, tracker: Any, addresses: dict[str, int]) -> None:
+    def __init__(self, name: str, tracker: Any, jit: Any, addresses: dict[str, int]) -> None:
         self.name = name
+        self._jit = jit  # also of the last library, while the interpreter shuts down
         self._tracker = tracker
         self._addresses = addresses
 
@@ -134,6 +152,7 @@ class Library:
         tracker, self._tracker = self._tracker, None
         if tracker is not None:
             tracker.close()
+        self._jit = None
 
     def keep_forever(self) -> Library:
         """Make the code immortal: also during interpreter shutdown nothing unloads it."""
@@ -194,7 +213,7 @@ def link(
 
     Calls that LLVM itself introduces (``memcpy``, ``fmod``, ...) are found in the process.
     """
-    host = _get_host()
+    jit = _get_host().next_jit()
     builder = llvm.JITLibraryBuilder()
     for image in (code,) if isinstance(code, bytes) else code:
         builder.add_object_img(image)
@@ -205,10 +224,10 @@ def link(
         builder.export_symbol(name)
     name = f"tapec.{next(_serial)}"
     try:
-        tracker = builder.link(host.jit, name)
+        tracker = builder.link(jit, name)
     except RuntimeError as error:
         raise CompileError(f"internal compiler error in linking: {error}") from None
-    return Library(name, tracker, {symbol: tracker[symbol] for symbol in exports})
+    return Library(name, tracker, jit, {symbol: tracker[symbol] for symbol in exports})
 
 
 def compile_module(
