@@ -225,8 +225,8 @@ def _check_guards(tape: Tape, start: int, fn: Any) -> None:
             raise TapecValueError(
                 f"{describe_site(record[4])}: the points of vmap({getattr(fn, '__name__', fn)}) "
                 f"differ in a value that Python decides by"
-                f"{f' ({message})' if message else ''}; instead: use np.where, np.take, "
-                "tapec.cond or tapec.while_loop"
+                f"{f' ({message})' if message else ''}; instead: use np.where, "
+                "tapec.cond, tapec.while_loop, or tapec.numpy.asarray(table)[index]"
             )
 
 
