@@ -21,12 +21,12 @@ from tapec.codegen.mathlib import MathLibrary
 from tapec.codegen.memory import Layout, lay_out
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
-from tapec.codegen.plan import Nest, Program
+from tapec.codegen.plan import Nest, Opaque, Program
 from tapec.codegen.scalars import Emitter, constant, llvm_type
 from tapec.codegen.straight import emit_straight, load_element
 from tapec.codegen.target import host
 from tapec.codegen.vectors import memory_type
-from tapec.ir.core import BOOL, DType, Function, Op, Value
+from tapec.ir.core import BOOL, Block, DType, Function, Op, Value, walk
 from tapec.ir.opdef import OPS
 
 __all__ = ["KernelEmitter", "KernelSource", "compile_kernel", "make_program"]
@@ -36,6 +36,8 @@ CHUNK = 1500
 #: Longer kernels are compiled without LLVM's code generation optimisations: they cost about
 #: 25 µs an instruction and gain 6-25%.
 TIER_LIMIT = 2000
+#: Stands in the text for the offset of the scratch space, known when all is emitted.
+SCRATCH = "SCRATCH"
 #: Rough nanoseconds per multiplication of one element, and per byte moved.
 NS_PER_COST, NS_PER_BYTE = 0.12, 0.05
 
@@ -81,19 +83,47 @@ class _Chunk:
         self.frame_stores: list[str] = []
 
 
+class Body:
+    """A region as a function: what its callers must know, and its text."""
+
+    __slots__ = ("instructions", "may_fail", "name", "parts", "work_ns", "workspace")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: list[str] = []
+        self.workspace = self.instructions = 0
+        self.may_fail = False
+        self.work_ns = 0.0
+
+
 class KernelEmitter:
     """State while the text of one kernel is written."""
 
-    def __init__(self, program: Program, layout: Layout, math: MathLibrary) -> None:
-        self.program, self.layout, self.math = program, layout, math
-        self.declares: set[str] = set()
-        self.globals: dict[str, str] = {}
-        self.symbols: set[str] = set()
+    def __init__(
+        self,
+        program: Program,
+        layout: Layout,
+        math: MathLibrary,
+        name: str = "kernel",
+        parent: KernelEmitter | None = None,
+    ) -> None:
+        self.program, self.layout, self.math, self.name = program, layout, math, name
+        root = self if parent is None else parent.root
+        self.root = root
+        #: shared by a kernel and the bodies of its loops
+        self.declares: set[str] = set() if root is self else root.declares
+        self.globals: dict[str, str] = {} if root is self else root.globals
+        self.symbols: set[str] = set() if root is self else root.symbols
+        self.bodies: dict[Block, Body] = {} if root is self else root.bodies
+        #: bytes after the frame for one called body at a time
+        self.scratch_bytes = 0
+        #: whether there are return values other than 0
+        self.may_fail = False
         self.em = Emitter(math, self.declares)
         self.chunks: list[_Chunk] = []
         self.n_labels = 0
         self.frame_bytes = 0
-        self.guard_numbers: dict[Op, int] = {}
+        self.guard_numbers: dict[Op, int] = {} if root is self else root.guard_numbers
         #: operands of which both the sine and the cosine are taken
         self.joint: set[Value] = set()
         self.sincos: dict[Value, tuple[list[str], list[str]]] = {}
@@ -251,7 +281,7 @@ class KernelEmitter:
             if place == "ws":
                 prologue.append(f"  {found} = getelementptr i8, ptr %ws, i64 {k}")
             elif place == "const":
-                found = f"@const.{k}"
+                found = f"@{self.name}.const.{k}"
             else:
                 prologue.append(f"  {found}.at = getelementptr ptr, ptr %{place}, i64 {k}")
                 prologue.append(f"  {found} = load ptr, ptr {found}.at")
@@ -318,11 +348,12 @@ class KernelEmitter:
 
     def run(self) -> None:
         program = self.program
-        guards = [op for op in program.fn.ops if op.name == "guard"]
-        self.guard_numbers = {op: k + 1 for k, op in enumerate(guards)}
         taken: dict[Value, set[str]] = {}
-        for op in program.fn.ops:
-            if op.name in ("sin", "cos"):
+        for op in walk(program.fn.block):
+            if op.name == "guard":
+                self.guard_numbers.setdefault(op, len(self.guard_numbers) + 1)
+                self.may_fail = True
+            elif op.name in ("sin", "cos"):
                 taken.setdefault(op.operands[0], set()).add(op.name)
         self.joint = {v for v, names in taken.items() if len(names) == 2}
         for k in range(len(program.slots)):
@@ -347,27 +378,70 @@ class KernelEmitter:
             if v.type.nbytes:
                 self.copy(target, self.pointer(v), v.type.nbytes)
 
-    def text(self) -> str:
-        parts = [_constant_global(k, v) for k, v in enumerate(self.layout.constants)]
-        parts += [f"@{name} = {text}" for name, text in self.globals.items()]
+    # -- bodies of loops and branches ---------------------------------------------------
+
+    def body(self, block: Block) -> Body:
+        """The function of a region, compiled at its first use."""
+        found = self.bodies.get(block)
+        if found is None:
+            name = f"body{len(self.bodies)}"
+            program = make_program(Function(name, block.params, block.ops, block.results))
+            self.bodies[block] = found = Body(name)
+            inner = KernelEmitter(program, lay_out(program), self.math, name, self)
+            inner.run()
+            found.workspace = inner.workspace_bytes
+            found.may_fail = inner.may_fail
+            found.parts = inner.parts()
+            found.instructions = inner.instructions
+            found.work_ns = _work(program, self.bodies)
+        return found
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.scratch_base + self.scratch_bytes
+
+    @property
+    def scratch_base(self) -> int:
+        return -(-(self.layout.workspace + self.frame_bytes) // 64) * 64
+
+    @property
+    def instructions(self) -> int:
+        return sum(len(c.em.lines) for c in self.chunks)
+
+    def parts(self) -> list[str]:
+        """The text of this function and its constants."""
+        parts = [_constant_global(self.name, k, v) for k, v in enumerate(self.layout.constants)]
         signature = "(ptr noalias %in, ptr noalias %out, ptr noalias %ws)"
         several = len(self.chunks) > 1
+        base = str(self.scratch_base)
         for k, chunk in enumerate(self.chunks):
-            name = f"@kernel.{k}" if several else "@kernel"
+            name = f"@{self.name}.{k}" if several else f"@{self.name}"
             parts.append(f"define internal i32 {name}{signature} {{\nentry:")
             parts.extend(chunk.prologue)
-            parts.extend(chunk.em.lines)
+            if self.scratch_bytes:
+                parts.extend(line.replace(SCRATCH, base) for line in chunk.em.lines)
+            else:
+                parts.extend(chunk.em.lines)
             parts.extend(chunk.frame_stores)
             parts.append("  ret i32 0\n}")
         if several:
-            parts.append(f"define internal i32 @kernel{signature} {{\nentry:")
+            parts.append(f"define internal i32 @{self.name}{signature} {{\nentry:")
             for k in range(len(self.chunks)):
-                parts.append(f"  %r{k} = call i32 @kernel.{k}(ptr %in, ptr %out, ptr %ws)")
-                if self.guard_numbers:
+                call = f"call i32 @{self.name}.{k}(ptr %in, ptr %out, ptr %ws)"
+                parts.append(f"  %r{k} = {call}")
+                if self.may_fail:
                     parts.append(f"  %ok{k} = icmp eq i32 %r{k}, 0")
                     parts.append(f"  br i1 %ok{k}, label %next{k}, label %fail{k}")
                     parts.append(f"fail{k}:\n  ret i32 %r{k}\nnext{k}:")
             parts.append("  ret i32 0\n}")
+        return parts
+
+    def text(self) -> str:
+        own = self.parts()
+        parts = [f"@{name} = {text}" for name, text in self.globals.items()]
+        for body in self.bodies.values():
+            parts += body.parts
+        parts += own
         definitions = self.math.definitions()
         known = {line for line in definitions.splitlines() if line.startswith("declare")}
         parts.append(definitions)
@@ -379,7 +453,7 @@ def _short(mt: str) -> str:
     return {"double": "f64", "float": "f32"}.get(mt, mt)
 
 
-def _constant_global(k: int, v: Value) -> str:
+def _constant_global(name: str, k: int, v: Value) -> str:
     array = v.op.attrs["value"].array  # type: ignore[union-attr]
     dtype = v.type.dtype
     mt = memory_type(dtype)
@@ -388,7 +462,7 @@ def _constant_global(k: int, v: Value) -> str:
     else:
         items = ", ".join(f"{mt} {constant(x, dtype)}" for x in array.ravel().tolist())
     body = f"[{items}]" if array.size else "zeroinitializer"
-    return f"@const.{k} = private unnamed_addr constant [{array.size} x {mt}] {body}, align 64"
+    return f"@{name}.const.{k} = private unnamed_addr constant [{array.size} x {mt}] {body}, align 64"
 
 
 def make_program(fn: Function) -> Program:
@@ -404,13 +478,13 @@ def compile_kernel(fn: Function) -> KernelSource:
     k = KernelEmitter(program, layout, math)
     k.run()
     text = k.text()
-    workspace = layout.workspace + k.frame_bytes
-    instructions = sum(len(c.em.lines) for c in k.chunks)
+    instructions = k.instructions + sum(b.instructions for b in k.bodies.values())
+    work = _work(program, k.bodies)
     return KernelSource(
         text=text,
-        workspace_bytes=workspace,
+        workspace_bytes=k.workspace_bytes,
         symbols=k.symbols | math.symbols,
-        work_ns=_work(program),
+        work_ns=work,
         instructions=instructions,
         opt=2 if instructions <= TIER_LIMIT else 0,
         program=program,
@@ -418,7 +492,7 @@ def compile_kernel(fn: Function) -> KernelSource:
     )
 
 
-def _work(program: Program) -> float:
+def _work(program: Program, bodies: dict[Block, Body]) -> float:
     """A rough estimate of the kernel's run time in nanoseconds."""
     total = 0.5 * sum(len(s) for s in program.slots)
     for nest in planning.all_nests(program):
@@ -428,7 +502,13 @@ def _work(program: Program) -> float:
                 n *= hi - lo
             total += n * sum(map(_node_ns, nodes))
     for step in program.steps:
-        if not isinstance(step, Nest):
+        if isinstance(step, Opaque) and step.op.regions:
+            # an unknown number of iterations is taken to be many
+            once = [bodies[r].work_ns if r in bodies else 0.5 * len(r.ops) for r in step.op.regions]
+            total += sum(once) * {"cond": 1, "while": 1000}.get(
+                step.op.name, step.op.attrs.get("length", 1)
+            )
+        elif not isinstance(step, Nest):
             sizes = [v.type.size for v in (*step.op.operands, *step.op.results)]
             total += 0.5 * sum(sizes)
             if step.op.name == "dot":

@@ -15,6 +15,8 @@ from __future__ import annotations
 from tapec.codegen.plan import SMALL
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
+from tapec.ir.dce import rebuilt
+from tapec.ir.loops import body_function
 
 __all__ = ["lower"]
 
@@ -24,7 +26,7 @@ LIBRARY_LIMIT = 4096
 
 def lower(fn: Function) -> Function:
     """See the module docstring."""
-    if not any(op.name in ("call", "dot") for op in fn.ops):
+    if not any(op.name in ("call", "dot") or op.regions for op in fn.ops):
         return fn
     b = Builder()
     env: dict[Value, Value] = {}
@@ -40,6 +42,11 @@ def lower(fn: Function) -> Function:
             env.update(zip(op.results, results))
         elif op.name == "dot":
             env[op.results[0]] = _lower_dot(b, op, *operands)
+        elif op.regions:
+            regions = tuple([lower(body_function(r)).block for r in op.regions])
+            new = rebuilt(op, operands, regions)
+            b.ops.append(new)
+            env.update(zip(op.results, new.results))
         else:
             env.update(zip(op.results, b.append(op, operands).results))
     return b.function(fn.name, [env[r] for r in fn.results])

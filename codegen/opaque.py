@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapec.codegen.body import strides_of
+from tapec.codegen.control import emit_region
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
 from tapec.codegen.straight import better
@@ -23,7 +24,9 @@ __all__ = ["emit_opaque"]
 
 
 def emit_opaque(k: KernelEmitter, step: Opaque) -> None:
-    if step.op.name == "place":
+    if step.op.regions:
+        emit_region(k, step.op)
+    elif step.op.name == "place":
         _place(k, step)
     else:
         _EMIT[step.op.name](k, step.op)

@@ -32,10 +32,11 @@ from tapec.codegen.body import (
     strides_of,
     unit_reshape,
 )
+from tapec.codegen.regions import classify, operands_in_memory
 from tapec.ir.core import Dense, Function, Op, Type, Value
 from tapec.ir.opdef import OPS
 
-__all__ = ["SMALL", "Nest", "Opaque", "Program", "Store", "plan"]
+__all__ = ["SMALL", "Nest", "Opaque", "Program", "Store", "plan", "reg_op", "small"]
 
 #: Values of at most this many elements live in registers.
 SMALL = 16
@@ -136,6 +137,8 @@ class Program:
         self.spilled: set[Value] = set()
         #: ``place`` results that are written piece by piece
         self.stored_places: set[Value] = set()
+        #: operations with regions that are emitted in registers
+        self.scalar: set[Op] = set()
         self.steps: list[Step] = []
         self.slots: list[list[Op]] = [[]]
         #: value → slot from which it is there
@@ -187,7 +190,7 @@ def small(t: Type) -> bool:
     return t.size <= SMALL
 
 
-def _reg_op(op: Op) -> bool:
+def reg_op(op: Op) -> bool:
     """Whether an op is straight-line code on register elements."""
     name = op.name
     if name == "guard":
@@ -231,7 +234,10 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
     fn, kind = program.fn, program.kind
     for op in fn.ops:
         name = op.name
-        if _reg_op(op):
+        if op.regions:
+            classify(program, op)
+            continue
+        if reg_op(op):
             for r in op.results:
                 kind[r] = "reg"
             continue
@@ -255,7 +261,9 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
     needed: set[Value] = set(fn.results)
     for op in fn.ops:
         name = op.name
-        if name in ("slice", "gather") and kind[op.results[0]] == "reg":
+        if op.regions:
+            needed.update(operands_in_memory(program, op))
+        elif name in ("slice", "gather") and kind[op.results[0]] == "reg":
             if kind[op.operands[0]] != "reg" or name == "gather":
                 needed.add(op.operands[0])
         elif name == "gather":
@@ -385,6 +393,12 @@ def _schedule(program: Program) -> None:
         if op.name == "guard":
             at = avail[op.operands[0]]
             slots[at].append(op)
+            continue
+        if op.regions:
+            steps.append(Opaque(op))
+            slots.append([])
+            for r in op.results:
+                avail[r] = len(steps)
             continue
         r = op.results[0]
         k = kind[r]
