@@ -226,7 +226,7 @@ def _check_guards(tape: Tape, start: int, fn: Any) -> None:
                 f"{describe_site(record[4])}: the points of vmap({getattr(fn, '__name__', fn)}) "
                 f"differ in a value that Python decides by"
                 f"{f' ({message})' if message else ''}; instead: use np.where, "
-                "tapec.cond, tapec.while_loop, or tapec.numpy.take(table, index)"
+                "tapec.cond, tapec.while_loop, or tapec.numpy.array(table)[index]"
             )
 
 

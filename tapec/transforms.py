@@ -19,6 +19,7 @@ from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, C128, F64, I64, Function, Type, Value
+from tapec.seeding import all_seeds, fits, small
 from tapec.signature import Spec
 from tapec.trace import Constant, Output, Traced, where_defined
 
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Program", "Result", "Sweep", "Transform", "build", "lifted_leaves", "pullback"]
 
-#: Jacobians of at most this many columns (or rows) are one straight-line function; larger ones
-#: are swept by calling a compiled product once per column.
-UNROLL = 16
+#: Jacobians of at most this many columns (or rows) of functions of small arrays are one
+#: straight-line function, in which zeros of the seeds are known; others have the columns as a
+#: batch axis, or, if that takes too much memory, are swept by calling a compiled product once
+#: per column.
+UNROLL = 32
 #: ... and only while the function stays below this many operations.
 UNROLL_OPS = 20_000
 
@@ -422,10 +425,11 @@ def _blocks(
     in_types = [fn.params[p].type for p in wrt]
     seeded = in_types if forward else out_types
     count = sum(t.size for t in seeded)
-    unroll = inline or (count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS)
+    unroll = count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS and small(fn)
+    lanes = not unroll and (inline or fits(fn, count))
     fn = select_results(fn, outputs)
     n = len(outputs)
-    if not unroll:
+    if not unroll and not lanes:
         both = jvp(fn, wrt) if forward else vjp(fn, wrt)
         product = simplify(select_results(both, range(n, len(both.results))))
         sweep = Sweep(forward, tuple(seeded))
@@ -440,6 +444,14 @@ def _blocks(
         else:
             j = vjp(fn, wrt, [s])
             product = simplify(select_results(j, range(n, len(j.results))))
+        if lanes:
+            shapes = [
+                (out_types[o].shape + in_types[a].shape)
+                for o, a in ((k, s) if forward else (s, k) for k in range(len(product.results)))
+            ]
+            for other, v in enumerate(b.inline(all_seeds(product, shapes, forward), params)):
+                grid[(other, s) if forward else (s, other)] = v
+            continue
         pieces: list[list[Value]] = [[] for _ in product.results]
         for k in range(t.size):
             seed = b.constant(_one_hot(t, k), t)
