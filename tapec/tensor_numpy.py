@@ -1,0 +1,49 @@
+"""NumPy's ufuncs on tensors: ``np.exp(t)`` is ``t.exp()``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapec.graph import TensorTypeError
+from tapec.tensor_record import apply, binary, unary
+
+__all__ = ["call_ufunc"]
+
+_BINARY = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
+    np.power: "pow", np.floor_divide: "floor_div", np.remainder: "mod", np.fmod: "fmod",
+    np.maximum: "max", np.minimum: "min", np.arctan2: "atan2", np.hypot: "hypot",
+    np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
+    np.greater_equal: "ge", np.matmul: "matmul", np.logaddexp: "logaddexp",
+    np.bitwise_and: "and", np.bitwise_or: "or", np.bitwise_xor: "xor",
+}  # fmt: skip
+_UNARY = {
+    np.negative: "neg", np.absolute: "abs", np.sign: "sign", np.floor: "floor", np.ceil: "ceil",
+    np.trunc: "trunc", np.rint: "round", np.sqrt: "sqrt", np.exp: "exp", np.exp2: "exp2",
+    np.expm1: "expm1", np.log: "log", np.log2: "log2", np.log10: "log10", np.log1p: "log1p",
+    np.sin: "sin", np.cos: "cos", np.tan: "tan", np.arcsin: "arcsin", np.arccos: "arccos",
+    np.arctan: "arctan", np.sinh: "sinh", np.cosh: "cosh", np.tanh: "tanh",
+    np.arcsinh: "arcsinh", np.arccosh: "arccosh", np.arctanh: "arctanh",
+    np.reciprocal: "reciprocal", np.square: "square", np.isnan: "isnan", np.isinf: "isinf",
+    np.isfinite: "isfinite", np.cbrt: "cbrt",
+}  # fmt: skip
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
+    """A ufunc that met a tensor."""
+    if method == "__call__" and not kwargs:
+        op = _BINARY.get(ufunc)
+        if op is not None:
+            return binary(op, inputs[0], inputs[1], 4)
+        op = _UNARY.get(ufunc)
+        if op is not None:
+            return unary(op, inputs[0], 0 if op == "round" else None, 4)
+    raise TensorTypeError(
+        f"numpy.{ufunc.__name__} ({method}) is not supported on tensors; instead: use the "
+        "function of tapec, or t.detach().numpy()"
+    )
+
+
+_ = apply
