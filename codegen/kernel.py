@@ -512,8 +512,8 @@ def _work(program: Program, bodies: dict[Block, Body]) -> float:
             sizes = [v.type.size for v in (*step.op.operands, *step.op.results)]
             total += 0.5 * sum(sizes)
             if step.op.name == "dot":
-                x = step.op.operands[0].type
-                total += 0.03 * x.size * step.op.results[0].type.shape[2]
+                g = step.op.attrs["gemm"]
+                total += 0.05 * g.k * step.op.results[0].type.size
     return total
 
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from tapec.codegen.body import strides_of
 from tapec.codegen.control import emit_region
+from tapec.codegen.gemm import emit_gemm
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
 from tapec.codegen.straight import better
-from tapec.codegen.vectors import load_vector, memory_type, store_vector
+from tapec.codegen.vectors import load_vector, store_vector
 from tapec.ir.core import I64, Op, Value
 
 if TYPE_CHECKING:
@@ -169,62 +170,10 @@ def _scatter_add(k: KernelEmitter, op: Op) -> None:
         k.close_loop()
 
 
-def _dot(k: KernelEmitter, op: Op) -> None:
-    """A canonical product (see ``lower``) by BLAS, one call per batch entry.
-
-    Row-major C = A·B is column-major Cᵀ = Bᵀ·Aᵀ, so the operands change places.
-    """
-    x, y = op.operands
-    result, em = op.results[0], k.em
-    (xk,), (yk,) = op.attrs["contract"]
-    batch, m, n = result.type.shape
-    depth = x.type.shape[xk]
-    dtype = result.type.dtype
-    s, mt = "d" if dtype.bits == 64 else "s", memory_type(dtype)
-    pointers = [k.pointer(y), k.pointer(x), k.pointer(result)]
-    if batch > 1:
-        i = k.open_loop(batch)
-        sizes = (n * depth, m * depth, m * n)
-        pointers = [
-            em.let(f"getelementptr {mt}, ptr {p}, i64 {em.let(f'mul i64 {i}, {z}')}")
-            for p, z in zip(pointers, sizes)
-        ]
-    py, px, pc = pointers
-    one, zero = k.blas_real(1.0, dtype), k.blas_real(0.0, dtype)
-    # as column-major matrices: y is (n × depth) if its k axis stands first, else transposed
-    trans_y, ld_y = ("N", n) if yk == 1 else ("T", depth)
-    trans_x, ld_x = ("N", depth) if xk == 2 else ("T", m)
-    i_one = k.blas_int(1)
-    if n == 1 or m == 1:
-        vector, matrix = (py, px) if n == 1 else (px, py)
-        size = m if n == 1 else n
-        # row-major (size × depth) is column-major (depth × size): transpose to apply it
-        k_last = xk == 2 if n == 1 else yk == 2
-        rows, cols = (depth, size) if k_last else (size, depth)
-        k.call_blas(
-            f"{s}gemv",
-            [
-                k.blas_char("T" if k_last else "N"), k.blas_int(rows), k.blas_int(cols), one,
-                matrix, k.blas_int(rows), vector, i_one, zero, pc, i_one,
-            ],
-        )  # fmt: skip
-    else:
-        k.call_blas(
-            f"{s}gemm",
-            [
-                k.blas_char(trans_y), k.blas_char(trans_x), k.blas_int(n), k.blas_int(m),
-                k.blas_int(depth), one, py, k.blas_int(ld_y), px, k.blas_int(ld_x), zero, pc,
-                k.blas_int(n),
-            ],
-        )  # fmt: skip
-    if batch > 1:
-        k.close_loop()
-
-
 _EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
     "argmax": _arg_extremum,
     "argmin": _arg_extremum,
     "cumsum": _cumsum,
-    "dot": _dot,
+    "dot": emit_gemm,
     "scatter_add": _scatter_add,
 }

@@ -205,6 +205,8 @@ def reg_op(op: Op) -> bool:
     if name == "scatter_add":
         return False
     if name == "dot":
+        if "gemm" in op.attrs:
+            return False
         x, y = (v.type.size for v in op.operands)
         return x <= SMALL and y <= SMALL
     return all([v.type.size <= SMALL for v in op.operands])  # noqa: C419  (faster than a generator)
