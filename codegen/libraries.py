@@ -27,8 +27,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
+import os
 import sys
 from collections.abc import Iterable
+from importlib.machinery import PathFinder
 from typing import Any
 
 import numpy as np
@@ -172,11 +175,36 @@ def _numpy_table() -> Any:
 # ---- SciPy's Cython modules ----------------------------------------------------------------------
 
 
+def _extension(module: str) -> Any:
+    """An extension module of SciPy, without the Python package around it where that is possible:
+    ``scipy.linalg`` takes twenty times as long to import as the BLAS pointers in it.
+
+    The module is entered in ``sys.modules``, so a later import of the package finds this one.
+    """
+    loaded = sys.modules.get(module)
+    package, _, _ = module.rpartition(".")
+    if loaded is not None or package in sys.modules or package != "scipy.linalg":
+        return importlib.import_module(module)
+    import scipy
+
+    spec = PathFinder.find_spec(module, [os.path.join(p, "linalg") for p in scipy.__path__])
+    if spec is None or spec.loader is None:
+        return importlib.import_module(module)
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[module] = found
+    try:
+        spec.loader.exec_module(found)
+    except BaseException:
+        del sys.modules[module]
+        raise
+    return found
+
+
 @functools.cache
 def _capsules(module: str) -> dict[str, tuple[int, str]]:
     """Name -> (address, C signature) of the C functions that a Cython module exports."""
     try:
-        exported = importlib.import_module(module).__pyx_capi__
+        exported = _extension(module).__pyx_capi__
     except ImportError as error:
         raise SymbolError(f"native code needs {module}, but SciPy cannot be imported") from error
     found = {}
