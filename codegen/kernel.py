@@ -462,7 +462,8 @@ def _constant_global(name: str, k: int, v: Value) -> str:
     else:
         items = ", ".join(f"{mt} {constant(x, dtype)}" for x in array.ravel().tolist())
     body = f"[{items}]" if array.size else "zeroinitializer"
-    return f"@{name}.const.{k} = private unnamed_addr constant [{array.size} x {mt}] {body}, align 64"
+    head = f"@{name}.const.{k} = private unnamed_addr constant"
+    return f"{head} [{array.size} x {mt}] {body}, align 64"
 
 
 def make_program(fn: Function) -> Program:

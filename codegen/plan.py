@@ -209,7 +209,7 @@ def reg_op(op: Op) -> bool:
             return False
         x, y = (v.type.size for v in op.operands)
         return x <= SMALL and y <= SMALL
-    return all([v.type.size <= SMALL for v in op.operands])  # noqa: C419  (faster than a generator)
+    return all([v.type.size <= SMALL for v in op.operands])
 
 
 def plan(fn: Function) -> Program:
