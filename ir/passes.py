@@ -18,6 +18,7 @@ from time import perf_counter
 from tapec.ir import rules, rules_shape
 from tapec.ir.core import Function
 from tapec.ir.dce import dce
+from tapec.ir.loop_rules import prune
 from tapec.ir.rewrite import RULES, Ruleset, paused_gc, rewrite
 
 __all__ = [
@@ -35,7 +36,7 @@ _ALGEBRA = Ruleset(r for r in RULES.values() if r.group != "fold")
 
 def simplify(fn: Function) -> Function:
     """CSE, folding, all rules and DCE, in one walk: what compilation uses."""
-    return rewrite(fn, _ALL)
+    return prune(rewrite(fn, _ALL))
 
 
 def cse(fn: Function) -> Function:

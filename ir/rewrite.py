@@ -30,11 +30,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_not
 from typing import Any
 
 from tapec.ir.builder import Builder
 from tapec.ir.core import NO_ATTRS, Attrs, Block, Dense, Function, Op, Type, Value
 from tapec.ir.dce import live_ops, rebuilt
+from tapec.ir.loops import REGION_OPS
 from tapec.ir.opdef import OPS
 
 __all__ = ["RULES", "Rewriter", "Rule", "Ruleset", "paused_gc", "rewrite", "rule", "splat"]
@@ -357,6 +359,9 @@ class Rewriter(Builder):
             if found is not None and _same_bits(op.attrs, found[0]):
                 self.replaced.update(zip(op.results, found, strict=True))
                 return
+        if op.name in REGION_OPS and self.cse:
+            self._loop(op, xs)
+            return
         regions = op.regions
         if regions:
             regions = tuple([self._region(r) for r in regions])
@@ -368,6 +373,43 @@ class Rewriter(Builder):
         self.ops.append(op)
         if key is not None:
             self.memo[key] = op.results
+
+    def _loop(self, op: Op, xs: tuple[Value, ...]) -> None:
+        """``cond``, ``scan``, ``while``; see ``loop_rules``.  A result may turn out to be
+        another value; the operation's own results then are the others, in order."""
+        from tapec.ir.loop_rules import hoist, specialise
+
+        left = list(op.results)
+
+        def settle(known: dict[int, Value]) -> None:
+            for k, v in known.items():
+                self.replaced[left[k]] = v
+            left[:] = [r for k, r in enumerate(left) if k not in known]
+
+        new, known = specialise(op, xs)
+        settle(known)
+        regions = tuple([self._region(r) for r in new.regions])
+        if new is not op or xs != op.operands or any(map(is_not, regions, new.regions)):
+            new = rebuilt(new, xs if new is op else new.operands, regions)
+        self.loc = op.loc
+        new, known = hoist(new, self._again, self)
+        settle(known)
+        if new is not op:
+            for old, made in zip(left, new.results, strict=True):
+                made.hint = old.hint
+                self.replaced[old] = made
+        if self.cse:
+            key = (op.name, _key(new.operands, new.attrs, False), new.regions)
+            found = self.memo.get(key)
+            if found is not None:
+                self.replaced.update(zip(left, found, strict=True))
+                return
+            self.memo[key] = new.results
+        self.ops.append(new)
+
+    def _again(self, op: Op, operands: tuple[Value, ...]) -> Value:
+        """An operation of a region, in this block."""
+        return self.emit(op.name, operands, op.attrs, op.results[0].hint)
 
     def _region(self, block: Block) -> Block:
         """A region is its own scope: nothing in it is merged with what is outside.
