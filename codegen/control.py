@@ -174,9 +174,7 @@ class _Called:
         if size:
             self.scratch = k.em.let("getelementptr i8, ptr %ws, i64 SCRATCH")
         self.own = [k.pointer(r) for r in results]
-        self.spare = [
-            k.em.let(f"getelementptr i8, ptr {self.scratch}, i64 {at}") for at in spare
-        ]
+        self.spare = [k.em.let(f"getelementptr i8, ptr {self.scratch}, i64 {at}") for at in spare]
         self.results = results
         self.ins = k.alloca(f"[{max(len(body.params), 1)} x ptr]")
         self.outs = k.alloca(f"[{max(len(body.results), 1)} x ptr]")
@@ -601,5 +599,3 @@ def _replay(
         header.close([em.let(f"add i64 {i}, 1"), *new])
         k.start_block(done)
     runner.finish(state, results)
-
-

@@ -23,7 +23,7 @@ from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.plan import Nest, Opaque, Program
 from tapec.codegen.scalars import Emitter, constant, llvm_type
-from tapec.codegen.straight import emit_straight, load_element
+from tapec.codegen.straight import emit_slot, load_element
 from tapec.codegen.target import host
 from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, Block, DType, Function, Op, Value, walk
@@ -122,15 +122,16 @@ class KernelEmitter:
         self.em = Emitter(math, self.declares)
         self.chunks: list[_Chunk] = []
         self.n_labels = 0
+        self.chunk_lines = CHUNK
         self.frame_bytes = 0
         self.guard_numbers: dict[Op, int] = {} if root is self else root.guard_numbers
         #: operands of which both the sine and the cosine are taken
         self.joint: set[Value] = set()
         self.sincos: dict[Value, tuple[list[str], list[str]]] = {}
         #: names in the current function, and in the function that defined them
-        self._regs: dict[Value, list[str]] = {}
-        self._names: dict[Value, list[str]] = {}
-        self._home: dict[Value, int] = {}
+        self.regs: dict[Value, list[str]] = {}
+        self.names: dict[Value, list[str]] = {}
+        self.home: dict[Value, int] = {}
         self._everywhere: dict[Value, list[str]] = {}
         self._frame: dict[Value, int] = {}
         self._loops: list[_Loop] = []
@@ -147,13 +148,13 @@ class KernelEmitter:
         self.chunks.append(_Chunk(em))
         self._pointers = {}
         self._loaded: dict[Value, dict[int, str]] = {}
-        self._regs = {}
+        self.regs = {}
         self.sincos = {}
         self._block = "entry"
 
     def cut_if_long(self) -> None:
         """Go on in a new LLVM function if this one is long.  Only outside of loops."""
-        if len(self.em.lines) > CHUNK and not self._loops:
+        if len(self.em.lines) > self.chunk_lines and not self._loops:
             self._new_chunk()
 
     def label(self) -> str:
@@ -218,11 +219,13 @@ class KernelEmitter:
 
     def set_regs(self, v: Value, names: list[str]) -> None:
         """Define a register value in the current function."""
-        self._regs[v] = self._names[v] = names
-        if not any("%" in n for n in names):
-            self._everywhere[v] = names
+        self.regs[v] = self.names[v] = names
+        if names and names[0][0] == "%":
+            self.home[v] = len(self.chunks) - 1
+        elif any(n[0] == "%" for n in names):
+            self.home[v] = len(self.chunks) - 1
         else:
-            self._home[v] = len(self.chunks) - 1
+            self._everywhere[v] = names
         if v in self.program.spilled:
             dtype, em = v.type.dtype, self.em
             pointer, mt = self.pointer(v), memory_type(v.type.dtype)
@@ -233,7 +236,7 @@ class KernelEmitter:
 
     def element(self, v: Value, i: int) -> str:
         """Element ``i`` (C order) of a register or stored value, as a scalar."""
-        names = self._regs.get(v)
+        names = self.regs.get(v)
         if names is not None:
             return names[i]
         names = self._everywhere.get(v)
@@ -251,13 +254,13 @@ class KernelEmitter:
 
     def _from_frame(self, v: Value, i: int) -> str:
         """Element of a value that an earlier function defined."""
-        chunk = self.chunks[self._home[v]]
+        chunk = self.chunks[self.home[v]]
         mt = memory_type(v.type.dtype)
         offset = self._frame.get(v)
         if offset is None:
             offset = self._frame[v] = self.frame_bytes
             self.frame_bytes += 8 * v.type.size
-            for j, name in enumerate(self._names[v]):
+            for j, name in enumerate(self.names[v]):
                 q = f"%frame.{offset + 8 * j}"
                 at = self.layout.workspace + offset + 8 * j
                 chunk.frame_stores.append(f"  {q} = getelementptr i8, ptr %ws, i64 {at}")
@@ -357,10 +360,7 @@ class KernelEmitter:
                 taken.setdefault(op.operands[0], set()).add(op.name)
         self.joint = {v for v, names in taken.items() if len(names) == 2}
         for k in range(len(program.slots)):
-            for op in program.slots[k]:
-                emit_straight(self, op)
-                if len(self.em.lines) > CHUNK:
-                    self._new_chunk()
+            emit_slot(self, program.slots[k])
             if k < len(program.steps):
                 step = program.steps[k]
                 if isinstance(step, Nest):

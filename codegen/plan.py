@@ -260,11 +260,14 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
         else:
             for r in op.results:
                 kind[r] = "mem"
-    needed: set[Value] = set(fn.results)
+    results = frozenset(fn.results)
+    needed: set[Value] = set(results)
     for op in fn.ops:
         name = op.name
         if op.regions:
             needed.update(operands_in_memory(program, op))
+        elif op.results and kind[op.results[0]] == "reg" and name not in ("slice", "gather"):
+            pass
         elif name in ("slice", "gather") and kind[op.results[0]] == "reg":
             if kind[op.operands[0]] != "reg" or name == "gather":
                 needed.add(op.operands[0])
@@ -284,7 +287,7 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
             continue
         if kind[v] == "inline":
             kind[v] = "mem"
-        elif v.type.size and v not in fn.results:
+        elif v.type.size and v not in results:
             program.spilled.add(v)
     for v in fn.results:
         root = program.root(v)

@@ -59,9 +59,7 @@ def is_scalar(op: Op, nested: bool = False) -> bool:
         for p in loops:
             if not all([small(v.type) for v in p.body.results]):
                 return False
-            consts |= {
-                q for q in p.body.params[p.n_carry + len(p.reads) :] if not small(q.type)
-            }
+            consts |= {q for q in p.body.params[p.n_carry + len(p.reads) :] if not small(q.type)}
         first = loops[0].n_carry
         consts |= {q for q in op.regions[0].params[first:] if not small(q.type)}
     if consts and nested:

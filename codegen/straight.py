@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapec.codegen.body import strides_of
-from tapec.codegen.scalars import constant, convert, emit_op, identity, llvm_type, reduce_step
+from tapec.codegen.scalars import (
+    constant,
+    convert,
+    emit_op,
+    identity,
+    instruction,
+    llvm_type,
+    reduce_step,
+)
 from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, I64, Dense, DType, Op, Value
 from tapec.ir.opdef import OPS
@@ -21,10 +29,54 @@ if TYPE_CHECKING:
 
     from tapec.codegen.kernel import KernelEmitter
 
-__all__ = ["emit_straight"]
+__all__ = ["emit_slot", "emit_straight", "load_element"]
 
 Names = list[str]
 _ELEMENTWISE = frozenset(name for name, d in OPS.items() if d.elementwise)
+_INSTRUCTIONS = frozenset(
+    name for name, d in OPS.items() if (d.llvm or "").startswith(("inst:", "cmp:"))
+)
+
+
+def emit_slot(k: KernelEmitter, ops: Sequence[Op]) -> None:
+    """Emit straight-line code, split into functions where it gets long.
+
+    Scalar operations that are one instruction, which is most of a long program, are written
+    here and now: this loop decides how fast such programs compile.
+    """
+    spilled, names, home = k.program.spilled, k.names, k.home
+    while True:
+        em, regs, here = k.em, k.regs, len(k.chunks) - 1
+        lines = em.lines
+        for at, op in enumerate(ops):
+            results = op.results
+            if len(results) == 1 and op.operands:
+                result = results[0]
+                if result.type.size == 1 and op.name in _INSTRUCTIONS:
+                    dtype = op.operands[0].type.dtype
+                    text = instruction(op.name, dtype, 1)
+                    if text is not None and result not in spilled:
+                        args = []
+                        for v in op.operands:
+                            known = regs.get(v)
+                            args.append(known[0] if known is not None else k.element(v, 0))
+                        em.n += 1
+                        name = f"%t{em.n}"
+                        lines.append(f"  {name} = {text} {', '.join(args)}")
+                        regs[result] = names[result] = [name]
+                        home[result] = here
+                        if len(lines) > k.chunk_lines:
+                            break
+                        continue
+            emit_straight(k, op)
+            if len(lines) > k.chunk_lines:
+                break
+        else:
+            return
+        ops = ops[at + 1 :]
+        k.cut_if_long()
+        if not ops:
+            return
 
 
 def emit_straight(k: KernelEmitter, op: Op) -> None:
