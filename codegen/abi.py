@@ -74,7 +74,8 @@ from tapec.codegen.objects import exported, text_object
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Read", "Result", "SLOW_OFFSET",
     "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text",
-    "install", "keepalives", "link_chain", "load_variant", "new_callable", "slow_of", "trace_depth",
+    "forget_entries", "install", "keepalives", "link_chain", "load_variant", "new_callable",
+    "release_workspaces", "slow_of", "trace_depth",
 ]  # fmt: skip
 
 #: While nonzero, every native entry misses, so that functions called by a function that is being
@@ -144,6 +145,7 @@ class Variant:
             data[FIRST_WORD + i] = id(value)
         if STACK_BYTES < spec.workspace_bytes <= KEPT_BYTES:
             weakref.finalize(self, _free_workspace, data).atexit = False
+            _keeping.add(self)
 
     def set_next(self, following: Variant | None) -> None:
         """Where a miss continues: another variant, or the slow function of the callable."""
@@ -194,6 +196,8 @@ def _described(arg: Arg) -> str:
     return repr(arg.value if arg.kind == "static" else arg.type)
 
 
+#: Variants that may keep a workspace between calls.
+_keeping: weakref.WeakSet[Variant] = weakref.WeakSet()
 _raw_free = ctypes.pythonapi.PyMem_RawFree
 _raw_free.restype = None
 _raw_free.argtypes = [ctypes.c_void_p]
@@ -202,6 +206,15 @@ _raw_free.argtypes = [ctypes.c_void_p]
 def _free_workspace(data: Any) -> None:
     block, data[WORKSPACE_WORD] = data[WORKSPACE_WORD], 0
     _raw_free(block)
+
+
+def release_workspaces() -> None:
+    """Free the memory that variants keep for their next calls.
+
+    Entries take and return it while they hold the GIL, so none is in use here.
+    """
+    for variant in list(_keeping):
+        _free_workspace(variant._data)
 
 
 def build_variant(
@@ -253,6 +266,11 @@ def load_variant(
 @functools.lru_cache(maxsize=256)
 def _entry_code(text: str) -> bytes:
     return text_object(text, 0)
+
+
+def forget_entries() -> None:
+    """Forget the object code of entries; those that are loaded stay."""
+    _entry_code.cache_clear()
 
 
 _OWN_SYMBOLS = {"tapec.data", "tapec.slow", "tapec.trace_depth"}

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tapec import numpy
     from tapec.api import grad, hessian, hvp, jacobian, jit, jvp, value_and_grad, vjp
+    from tapec.batching import vectorize, vmap
+    from tapec.caches import clear_caches
     from tapec.errors import (
         ConversionError,
         InternalError,
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
         VariantLimitError,
     )
     from tapec.testing import check_grads
-    from tapec.batching import vectorize, vmap
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "UnsupportedError",
     "VariantLimitError",
     "check_grads",
+    "clear_caches",
     "grad",
     "hessian",
     "hvp",
@@ -63,6 +65,7 @@ _FROM = {
         ("grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"), "tapec.api"
     ),
     "check_grads": "tapec.testing",
+    "clear_caches": "tapec.caches",
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",
     **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),

@@ -21,7 +21,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from tapec.signature import Flat
 from tapec.tape import current_tape, is_traced
 from tapec.trace import Output, Traced
 from tapec.transforms import Transform, pullback
+
+if TYPE_CHECKING:
+    from tapec.report import Report, Stats
 
 __all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"]
 
@@ -50,6 +53,12 @@ class Transformed(Protocol):
 
     def dump(self, stage: str, /, *args: Any, **kwargs: Any) -> str:
         """One stage of the program of a call, as text; see ``tapec.dump``."""
+
+    def report(self, /, *args: Any, **kwargs: Any) -> Report:
+        """What the program of a call does, and what it costs; see ``tapec.report``."""
+
+    def stats(self, /) -> Stats:
+        """What has been compiled so far; see ``tapec.report``."""
 
 
 Decorator = Callable[[Callable[..., Any]], Transformed]
@@ -164,6 +173,8 @@ def _prepare_type() -> None:
     cls.__reduce__ = _reduce
     cls.__set_name__ = _set_name
     cls.dump = _dump
+    cls.report = _report
+    cls.stats = _stats
 
 
 def _repr(self: Any) -> str:
@@ -210,6 +221,21 @@ def _dump(self: Any, stage: str, /, *args: Any, **kwargs: Any) -> str:
     from tapec.dump import dump
 
     return dump(slow_of(self).dispatcher, slow_of(self).subject, stage, args, kwargs)  # type: ignore[attr-defined]
+
+
+def _report(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """What the program of one call does, and what it costs: see ``tapec.report``."""
+    from tapec.report import report
+
+    slow: Any = slow_of(self)
+    return report(slow.dispatcher, slow.subject, lambda: self(*args, **kwargs), args, kwargs)
+
+
+def _stats(self: Any, /) -> Any:
+    """What has been compiled for this function so far: see ``tapec.report``."""
+    from tapec.report import stats
+
+    return stats(slow_of(self).dispatcher)  # type: ignore[attr-defined]
 
 
 def _is_position(k: Any) -> bool:
@@ -364,6 +390,12 @@ def hvp(fn: Any = None, argnums: int = 0) -> Any:
     if not _is_position(argnums) or argnums < 0:
         raise TapecTypeError(f"hvp: argnums is one non-negative position, not {argnums!r}")
     return _transform(fn, "hvp", argnums)
+
+
+def forget() -> None:
+    """Drop the variants that no callable holds."""
+    _orphans.clear()
+    _shared.clear()
 
 
 # -- functions of a point ---------------------------------------------------------------

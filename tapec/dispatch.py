@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -301,6 +302,7 @@ class Dispatcher:
             raise self._too_many(subject, alive[0], failed, limit)
         statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
         reads = collect((subject, *statics))
+        started = time.perf_counter()
         if traced is None:
             traced = self.trace(subject, flat)
         # What the trace itself changed (a list it appends to) is not what it depends on.
@@ -311,6 +313,7 @@ class Dispatcher:
                 f"the function at {where_defined(subject)} uses a traced value of another trace"
             )
         variant = Variant(traced, build(traced, self.transform), reads)
+        variant.compiled.seconds = time.perf_counter() - started
         try:
             result = variant.compiled.run(flat, call.seeds)
         except GuardFailed:

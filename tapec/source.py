@@ -45,8 +45,9 @@ _INTERNAL = tuple(
         os.path.dirname(os.path.abspath(np.__file__)),
     )
 )
-#: Forget everything beyond this many code objects (programs that ``exec`` all the time).
-_MAX_CODES = 20_000
+#: Forget everything beyond this many code objects, and bytes of bytecode (programs that
+#: ``exec`` all the time); what is known of a code object takes some ten times its bytecode.
+_MAX_CODES, _MAX_BYTECODE = 2_000, 4_000_000
 
 _CACHE = opmap.get("CACHE", 0)
 _STORES: dict[int, str] = {
@@ -112,10 +113,16 @@ class _Code:
 _codes: dict[int, tuple[CodeType, _Code | None]] = {}
 
 
+_bytecode = 0
+
+
 def _learn(frame: Any) -> tuple[CodeType, _Code | None]:
+    global _bytecode
     code: CodeType = frame.f_code
-    if len(_codes) > _MAX_CODES:
+    if len(_codes) >= _MAX_CODES or _bytecode > _MAX_BYTECODE:
         _codes.clear()
+        _bytecode = 0
+    _bytecode += len(code.co_code)
     internal = code.co_filename.startswith(_INTERNAL) or code.co_filename.startswith("<__array")
     if internal and frame.f_globals.get("TAPEC_USER_CODE"):
         internal = False
