@@ -106,6 +106,7 @@ def scan_jvp(
         block,
         op.attrs["length"],
         op.attrs["reverse"],
+        op.attrs.get("remat", False),
     )
     n_y = len(op.results) - c
     middle = c + len(first)

@@ -225,7 +225,7 @@ def hoist(
     op: Op, emit: Callable[[Op, tuple[Value, ...]], Value], b: Builder
 ) -> tuple[Op, dict[int, Value]]:
     """``op`` without loop-invariant code, which ``emit`` puts before it."""
-    if op.name == "cond":
+    if op.name == "cond" or op.attrs.get("remat"):
         return op, {}
     first = sum(op.attrs["n_carry"]) if op.name == "while" else 0
     if op.name == "scan":

@@ -29,7 +29,7 @@ from tapec.ir.loops import (
 )
 from tapec.ir.opdef import OPS
 from tapec.ir.residuals import Split, split
-from tapec.ir.vjp import Pulled, active_values, pull_back
+from tapec.ir.vjp import active_values, pull_back
 
 __all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
 
@@ -105,6 +105,7 @@ class _Pull:
         masked: set[int],
         n_carry: int,
         weights: Sequence[int | None],
+        remat: bool = False,
     ) -> None:
         self.wrt, self.outputs = sorted(wrt), sorted(outputs)
         while True:
@@ -115,7 +116,9 @@ class _Pull:
                 break
             masked = masked | more
         self.masked = found
-        self.split: Split = split(simplified(pulled.fn), len(body.results), weights)
+        self.split: Split = split(
+            simplified(pulled.fn), len(body.results), weights, remat
+        )
 
     def cotangents(
         self, b: Builder, residuals: list[Value], free: list[Value], cts: list[Value]
@@ -149,7 +152,8 @@ def scan_vjp(b: AdjointBuilder, op: Op, cts: Sequence[MaybeValue]) -> Sequence[M
         masked |= {k for k in outputs if cts[k] is None}
     weights: list[int | None] = [v.type.nbytes for v in carry]
     weights += [0] * x + [None] * len(consts)
-    pull = _Pull(body, wrt, outputs, masked, c, weights)
+    remat = op.attrs.get("remat", False)
+    pull = _Pull(body, wrt, outputs, masked, c, weights, remat)
 
     forward = pull.split.forward
     attrs = {**op.attrs}
@@ -163,9 +167,8 @@ def scan_vjp(b: AdjointBuilder, op: Op, cts: Sequence[MaybeValue]) -> Sequence[M
     )
     for old, new in zip(op.results, made.results):
         new.hint = old.hint
-    residuals = _stored(pull, made, body, len(op.results), c)
-    if len(residuals) or forward is not body:
-        b.replaced[op] = made
+    residuals = list(made.results[len(op.results) :])
+    b.replaced[op] = made
 
     # the loop in the other direction
     carried = [k for k in pull.outputs if k < c]
@@ -197,6 +200,7 @@ def scan_vjp(b: AdjointBuilder, op: Op, cts: Sequence[MaybeValue]) -> Sequence[M
         back.block(results),
         length,
         not reverse,
+        remat,
     )
     found = dict(zip([*carried, *sums, *d_xs], backward.results, strict=True))
     return _finish(b, op, pull, found)
@@ -204,10 +208,6 @@ def scan_vjp(b: AdjointBuilder, op: Op, cts: Sequence[MaybeValue]) -> Sequence[M
 
 def _stacked(t: Type, length: int) -> Type:
     return t.with_shape((length, *t.shape))
-
-
-def _stored(pull: _Pull, made: Op, body: Function, n: int, n_carry: int) -> list[Value]:
-    return list(made.results[n:])
 
 
 def _finish(
@@ -423,8 +423,6 @@ def _emit_while_vjp(
             init.append(b.zeros(body.results[k].type) if ct is None else ct)
             if k in pull.wrt:
                 places.append((phase.first + k, total + i))
-                if k in pull.masked and op.operands[phase.first + k] in b.active:
-                    pass
         for i, k in enumerate(sums):
             init.append(b.zeros(body.params[k].type))
             sums_of.setdefault(n_operands + k - n - r, []).append(total + len(carried) + i)
@@ -448,5 +446,3 @@ def _emit_while_vjp(
                 b.mask(v)
     return found
 
-
-assert Pulled  # re-exported type of ``pull_back``

@@ -7,7 +7,8 @@ Regions see only their own parameters: what they use from outside is an operand.
 
 ``scan(*carry, *xs, *consts) {length, n_carry, n_xs, reverse}``: the body maps
 ``(carry, x[t], consts)`` to ``(carry, y[t])`` for t = 0 … length−1 (downwards if
-``reverse``); results are the last carry and the stacked ys.
+``reverse``); results are the last carry and the stacked ys.  With ``remat`` (optional)
+only the carries are kept for the derivatives, and the rest is computed again.
 
 ``while(*carry, *consts) {n_carry, reads, reverse}``: regions ``test: (carry, consts) →
 bool`` and ``body: (carry, consts) → (carry, ys)``; repeats the body while the test holds;
@@ -199,8 +200,11 @@ def emit_scan(
     body: Block,
     length: int,
     reverse: bool = False,
+    remat: bool = False,
 ) -> Op:
     attrs = {"length": length, "n_carry": len(carry), "n_xs": len(xs), "reverse": reverse}
+    if remat:
+        attrs["remat"] = True
     return b.emit_op("scan", (*carry, *xs, *consts), attrs, (body,))
 
 

@@ -43,8 +43,10 @@ class Split(NamedTuple):
     residuals: list[Value]
 
 
-def split(pull: Function, n_results: int, weights: Sequence[int | None]) -> Split:
-    """``weights``: per parameter that is no seed, the bytes to keep it; 0: it is there
+def split(
+    pull: Function, n_results: int, weights: Sequence[int | None], remat: bool = False
+) -> Split:
+    """``remat``: nothing is too dear to be computed again.  ``weights``: per parameter that is no seed, the bytes to keep it; 0: it is there
     anyway; None: it is loop-invariant.  Seeds are the parameters after those."""
     n = len(weights)
     params, seeds = pull.params[:n], pull.params[n:]
@@ -59,7 +61,7 @@ def split(pull: Function, n_results: int, weights: Sequence[int | None]) -> Spli
     free = {p for p, w in zip(params, weights) if not w}
     weight = {p: w for p, w in zip(params, weights) if w}
     chosen = _minimum_cut(
-        [v for v in needed if v not in free and v not in invariant], free | invariant, weight
+        [v for v in needed if v not in free and v not in invariant], free | invariant, weight, remat
     )
     forward = Function(
         pull.name,
@@ -122,7 +124,7 @@ def _dear(op: Op) -> bool:
 
 
 def _minimum_cut(
-    needed: Sequence[Value], free: set[Value], weight: dict[Value, int]
+    needed: Sequence[Value], free: set[Value], weight: dict[Value, int], remat: bool
 ) -> list[Value]:
     """The values to store so that all ``needed`` follow from them and from ``free``."""
     nodes: dict[Value, int] = {}
@@ -134,9 +136,9 @@ def _minimum_cut(
             continue
         nodes[v] = len(order)
         order.append(v)
-        if v.op is not None and not _dear(v.op):
+        if v.op is not None and (remat or not _dear(v.op)):
             stack.extend(v.op.operands)
-    if len(order) > MAX_NODES:
+    if len(order) > MAX_NODES and not remat:
         return [v for v in needed if not _recomputed_from(v, free)]
     # node k: 2k is its entrance, 2k + 1 its exit; then source and sink
     graph = _Flow(2 * len(order) + 2)
@@ -144,7 +146,7 @@ def _minimum_cut(
     for v, k in nodes.items():
         graph.edge(2 * k, 2 * k + 1, weight.get(v, max(v.type.nbytes, 1)))
         op = v.op
-        if op is None or _dear(op):
+        if op is None or (not remat and _dear(op)):
             graph.edge(source, 2 * k, _Flow.INFINITE)
         else:
             for x in op.operands:

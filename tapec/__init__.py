@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from tapec.api import grad, hessian, hvp, jacobian, jit, jvp, value_and_grad, vjp
     from tapec.batching import vectorize, vmap
     from tapec.caches import clear_caches
+    from tapec.control import (
+        associative_scan,
+        checkpoint,
+        cond,
+        fori_loop,
+        map,
+        scan,
+        switch,
+        while_loop,
+    )
     from tapec.errors import (
         ConversionError,
         InternalError,
@@ -45,25 +55,40 @@ __all__ = [
     "TapecValueError",
     "UnsupportedError",
     "VariantLimitError",
+    "associative_scan",
     "check_grads",
+    "checkpoint",
     "clear_caches",
+    "cond",
+    "fori_loop",
     "grad",
     "hessian",
     "hvp",
     "jacobian",
     "jit",
     "jvp",
+    "map",
     "numpy",
+    "scan",
+    "switch",
     "value_and_grad",
     "vectorize",
     "vjp",
     "vmap",
+    "while_loop",
 ]
 
 _FROM = {
     **dict.fromkeys(
         ("grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"), "tapec.api"
     ),
+    **dict.fromkeys(
+        (
+            "associative_scan", "checkpoint", "cond", "fori_loop", "map", "scan", "switch",
+            "while_loop",
+        ),
+        "tapec.control",
+    ),  # fmt: skip
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
     "vectorize": "tapec.batching",
