@@ -5,7 +5,16 @@ generator, no LLVM, no SymPy.
 """
 
 # The entry modules fill the op table when they are imported.
-from tapec.ir import control, elementwise, indexing, linalg, loops, reduce, shape  # noqa: F401
+from tapec.ir import (  # noqa: F401
+    control,
+    custom,
+    elementwise,
+    indexing,
+    linalg,
+    loops,
+    reduce,
+    shape,
+)
 from tapec.ir.builder import Builder
 from tapec.ir.core import (
     BOOL,

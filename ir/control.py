@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ISOLATED"]
 
 #: ops whose regions see their own parameters only, not the values around them
-ISOLATED = frozenset(("call", "cond", "scan", "while"))
+ISOLATED = frozenset(("call", "cond", "custom", "scan", "while"))
 
 Types = tuple[Type, ...]
 

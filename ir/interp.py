@@ -55,7 +55,7 @@ def run_block(
         operands = [env[v] for v in op.operands]
         if op.name == "guard":
             _check(op, operands[0], guards)
-        elif op.name == "call":
+        elif op.name in ("call", "custom"):
             results = run_block(op.regions[0], operands, {}, guards)
             env.update(zip(op.results, results, strict=True))
         elif op.regions:

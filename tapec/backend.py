@@ -22,10 +22,11 @@ from tapec import options
 from tapec.depends import MISSING, SIZE, Read
 from tapec.errors import InternalError
 from tapec.ir.core import Function, Type
+from tapec.ir.custom import expand
 from tapec.ir.interp import GuardFailed, interpret
 from tapec.signature import Flat, Spec, native_array
 from tapec.trace import Traced
-from tapec.transforms import Program, Result
+from tapec.transforms import Program, Result, simplify
 
 if TYPE_CHECKING:
     from tapec.codegen.abi import Arg, Structure, Variant
@@ -44,6 +45,9 @@ MAX_NATIVE_READS = 40
 
 def compile_program(program: Program, traced: Traced, reads: Sequence[Read] = ()) -> Compiled:
     """Compile, as the options say.  ``reads``: what native calls must find unchanged."""
+    fn = expand(program.fn)
+    if fn is not program.fn:  # bodies of functions with custom rules are in place only now
+        program = program._replace(fn=simplify(fn))
     if options.backend() == "interpret":
         return InterpretedProgram(program, traced)
     return NativeProgram(program, traced, reads)

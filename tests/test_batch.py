@@ -101,10 +101,10 @@ def check(
 
 
 def subsets(fn: Function) -> list[list[int | None]]:
-    out = []
+    out: list[list[int | None]] = []
     for mask in itertools.product((True, False), repeat=len(fn.params)):
-        out.append([(k + i) % (p.type.ndim + 1) if m else None
-                    for i, (k, (p, m)) in enumerate(zip(itertools.count(), zip(fn.params, mask)))])  # fmt: skip
+        axes = [k % (p.type.ndim + 1) for k, p in enumerate(fn.params)]
+        out.append([a if m else None for a, m in zip(axes, mask)])
     return out
 
 
@@ -223,7 +223,8 @@ COND = """func @f(%i: i64[], %x: f64[2], %y: f64[2]) -> (f64[2]) {
   return %r
 }"""
 SCAN = """func @f(%c: f64[], %u: f64[], %x: f64[4,2], %k: f64[2]) -> (f64[], f64[], f64[4,2]) {
-  %a, %b, %ys = scan %c, %u, %x, %k {length=4, n_carry=2, n_xs=1, reverse=true} (%c: f64[], %u: f64[], %x: f64[2], %k: f64[2]) {
+  %a, %b, %ys = scan %c, %u, %x, %k {length=4, n_carry=2, n_xs=1, reverse=true} (%c: f64[],
+      %u: f64[], %x: f64[2], %k: f64[2]) {
     %0 = mul %x, %k : f64[2]
     %1 = reduce_sum %0 {axes=(0)} : f64[]
     %2 = mul %c, %1 : f64[]
@@ -235,7 +236,8 @@ SCAN = """func @f(%c: f64[], %u: f64[], %x: f64[4,2], %k: f64[2]) -> (f64[], f64
 }"""
 WHILE = """func @f(%x: f64[], %m: f64[], %n: i64[]) -> (f64[], i64[]) {
   %z = constant {value=0} : i64[]
-  %s, %i, %k = while %x, %z, %m, %n {n_carry=(3), reads=(()), reverse=(false)} (%s: f64[], %i: i64[], %m: f64[], %n: i64[]) {
+  %s, %i, %k = while %x, %z, %m, %n {n_carry=(3), reads=(()), reverse=(false)} (%s: f64[],
+      %i: i64[], %m: f64[], %n: i64[]) {
     %0 = lt %i, %n : bool[]
     return %0
   } (%s: f64[], %i: i64[], %m: f64[], %n: i64[]) {
