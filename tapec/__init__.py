@@ -105,7 +105,9 @@ def __getattr__(name: str) -> Any:
     elif name == "numpy":
         value = import_module("tapec.numpy")
     else:
-        raise AttributeError(f"module 'tapec' has no attribute {name!r}")
+        value = None if name.startswith("__") else import_module("tapec.tensor_namespace").find(name)
+        if value is None:
+            raise AttributeError(f"module 'tapec' has no attribute {name!r}")
     globals()[name] = value
     return value
 

@@ -35,7 +35,7 @@ from tapec.source import Site, describe_site
 from tapec.tensor_dtypes import defaults
 
 if TYPE_CHECKING:
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
 __all__ = [
     "Const", "Graph", "Kind", "State", "TensorError", "TensorIndexError", "TensorTypeError",

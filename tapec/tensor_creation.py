@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapec.graph import TensorError, TensorTypeError
-from tapec.tensor import Tensor, tensor
+from tapec.tensor_class import Tensor, tensor
 from tapec.tensor_dtypes import to_ir
 from tapec.tensor_record import apply
 from tapec.tensor_rules import defaults

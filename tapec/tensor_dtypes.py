@@ -141,7 +141,7 @@ def array_of(data: Any, given: Any = None) -> np.ndarray[Any, Any]:
             return np.array(data, defaults.dtype.np)
         return np.array(data, to_ir(given).np)
     from tapec.graph import TensorTypeError
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
     if isinstance(data, Tensor):
         array = data.materialized()
@@ -161,7 +161,7 @@ def array_of(data: Any, given: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _plain(data: Any) -> Any:
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
     return [
         x.materialized() if isinstance(x, Tensor) else _plain(x) if isinstance(x, (list, tuple)) else x

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapec.graph import TensorIndexError, TensorTypeError, modes
 from tapec.source import describe_site, user_site
-from tapec.tensor import Tensor
+from tapec.tensor_class import Tensor
 from tapec.tensor_inplace import check_writable, view, write
 from tapec.tensor_methods import _check_range, _fitted
 from tapec.tensor_record import apply

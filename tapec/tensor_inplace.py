@@ -13,7 +13,7 @@ from typing import Any
 
 from tapec.graph import TensorError, TensorValueError, current, kind_of_input, modes, writes
 from tapec.source import describe_site, user_site
-from tapec.tensor import Storage, Tensor, meta_of
+from tapec.tensor_class import Storage, Tensor, meta_of
 from tapec.tensor_record import apply, position
 
 __all__ = ["check_writable", "refresh", "share", "storage_of", "view", "write"]

@@ -411,7 +411,7 @@ class Methods:
         return ones(*size, dtype=self.dtype)  # type: ignore[attr-defined]
 
     def new_tensor(self, data: Any) -> Any:
-        from tapec.tensor import tensor
+        from tapec.tensor_class import tensor
 
         return tensor(data, dtype=self.dtype)  # type: ignore[attr-defined]
 
@@ -462,7 +462,7 @@ bool_ = bool
 
 
 def _leaf(array: Any) -> Any:
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
     return Tensor._of(array)
 
@@ -491,7 +491,7 @@ def _check_range(index: Any, n: int) -> None:
 
 def _fitted(x: Any, source: Any) -> Any:
     """``source`` in the shape and dtype of ``x``."""
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
     if not isinstance(source, Tensor):
         source = Tensor._of(np.array(source, x._type.dtype.np))

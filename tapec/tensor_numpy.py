@@ -36,10 +36,10 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
     if method == "__call__" and not kwargs:
         op = _BINARY.get(ufunc)
         if op is not None:
-            return binary(op, inputs[0], inputs[1], 4)
+            return binary(op, inputs[0], inputs[1], 3)
         op = _UNARY.get(ufunc)
         if op is not None:
-            return unary(op, inputs[0], 0 if op == "round" else None, 4)
+            return unary(op, inputs[0], 0 if op == "round" else None, 3)
     raise TensorTypeError(
         f"numpy.{ufunc.__name__} ({method}) is not supported on tensors; instead: use the "
         "function of tapec, or t.detach().numpy()"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
 __all__ = ["tensor_repr"]
 

@@ -16,7 +16,7 @@ from tapec.graph import Const, Graph, TensorTypeError, current, modes
 from tapec.source import user_site
 
 if TYPE_CHECKING:
-    from tapec.tensor import Tensor
+    from tapec.tensor_class import Tensor
 
 __all__ = ["apply", "as_tensor_operand", "binary", "new", "position", "unary"]
 
@@ -132,7 +132,7 @@ def _liftable(op: str, i: Any, j: Any) -> bool:
 def _after(g: Graph, t: Any) -> None:
     """What other modes than plain recording do to a new tensor."""
     if modes.inference:
-        from tapec.tensor import meta_of
+        from tapec.tensor_class import meta_of
 
         meta_of(t).inference = True
     if modes.saved_hooks:

@@ -16,7 +16,7 @@ import numpy as np
 from tapec.graph import Graph, TensorError, TensorTypeError, TensorValueError, close, current, modes, switch
 from tapec.graph_plans import backward_plan, derivative_records
 from tapec.source import describe_site, user_site
-from tapec.tensor import Tensor, meta_of
+from tapec.tensor_class import Tensor, meta_of
 from tapec.tensor_record import new as new_tensor
 from tapec.tensor_record import position
 

@@ -32,7 +32,7 @@ from tapec.graph import (
     next_id,
     switch,
 )
-from tapec.tensor import Tensor, meta_of
+from tapec.tensor_class import Tensor, meta_of
 from tapec.tensor_inplace import storage_of
 
 __all__ = ["Context", "Function", "FunctionNode", "once_differentiable"]

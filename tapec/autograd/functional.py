@@ -9,7 +9,7 @@ import numpy as np
 
 from tapec.autograd.engine import gradients
 from tapec.graph import TensorError, TensorTypeError, modes, switch
-from tapec.tensor import Tensor
+from tapec.tensor_class import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapec.autograd.engine import gradients
 from tapec.graph import TensorValueError
-from tapec.tensor import Tensor
+from tapec.tensor_class import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapec.graph import Graph, close, modes, switch
-from tapec.tensor import Tensor
+from tapec.tensor_class import Tensor
 
 __all__ = ["pack_saved", "saved_tensors_hooks", "unpack"]
 
