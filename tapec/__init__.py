@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         switch,
         while_loop,
     )
+    from tapec.custom import custom_jvp, custom_vjp, primitive, stop_gradient
     from tapec.errors import (
         ConversionError,
         InternalError,
@@ -61,6 +62,8 @@ __all__ = [
     "clear_caches",
     "cond",
     "fori_loop",
+    "custom_jvp",
+    "custom_vjp",
     "grad",
     "hessian",
     "hvp",
@@ -91,6 +94,7 @@ _FROM = {
     ),  # fmt: skip
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
+    **dict.fromkeys(("custom_jvp", "custom_vjp", "primitive", "stop_gradient"), "tapec.custom"),
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",
     **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),

@@ -202,7 +202,7 @@ class _Walker:
             return []
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
-            return [wrapped]
+            return [wrapped, *getattr(obj, "__rules__", ())]
         if _is_library_module(type(obj).__module__):
             return []
         attributes = getattr(obj, "__dict__", None)
