@@ -388,14 +388,14 @@ def _cond(k: KernelEmitter, op: Op, inline: bool) -> None:
     k._loops.remove(marker)
     k.start_block(join)
     if inline:
+        every = []
+        for at, dtype in enumerate([r.type.dtype for r in op.results for _ in range(r.type.size)]):
+            arms = ", ".join(f"[ {found[at]}, %{block} ]" for block, found in ends)
+            every.append(em.let(f"phi {llvm_type(dtype)} {arms}"))
         at = 0
         for r in op.results:
-            t, here = llvm_type(r.type.dtype), []
-            for _ in range(r.type.size):
-                arms = ", ".join(f"[ {found[at]}, %{block} ]" for block, found in ends)
-                here.append(em.let(f"phi {t} {arms}"))
-                at += 1
-            k.set_regs(r, here)
+            k.set_regs(r, every[at : at + r.type.size])
+            at += r.type.size
 
 
 def _enter(k: KernelEmitter) -> _Mark:
