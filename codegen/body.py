@@ -14,6 +14,7 @@ wholly present or absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -230,6 +231,25 @@ def segments(program: Program, nest: Nest) -> list[Segment]:
     return parts
 
 
+@cache
+def _logistic_ops(dtype: DType) -> tuple[Op, ...]:
+    """The operations that a logistic function is made of, on values of no function."""
+    t = Type(dtype)
+    x, one = Value(t), Value(t)
+    return (
+        Op("neg", (x,), (t,)),
+        Op("exp", (x,), (t,)),
+        Op("add", (x, one), (t,)),
+        Op("div", (one, x), (t,)),
+    )
+
+
+def _constant_node(v: Value, number: Any) -> Node:
+    node = Node("const", v, ())
+    node.text = number
+    return node
+
+
 def _gather_indices(op: Op, m: IndexMap) -> list[tuple[Value, IndexMap]]:
     n = op.operands[1].type.ndim if len(op.operands) > 1 else 0
     head = tuple(_norm(t, d) for t, d in zip(m[:n], op.operands[1].type.shape))
@@ -281,6 +301,33 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
             node.text = 0
         return node
 
+    def leaf_node(leaf: Node) -> Node:
+        if leaf.kind == "const":  # by content; the text of a number tells signed zeros apart
+            key: Any = ("const", leaf.dtype, repr(leaf.text))
+        else:
+            key = (leaf.kind, leaf.value, leaf.map)
+        known = cse.get(key)
+        if known is None:
+            known = cse[key] = add(leaf)
+        return known
+
+    def apply(op: Op, v: Value, m: IndexMap, args: tuple[Node, ...]) -> Node:
+        key = (op.name, *[id(a) for a in args], tuple(op.attrs.items()) if op.attrs else None)
+        found = cse.get(key)
+        if found is None:
+            found = cse[key] = add(Node("op", v, m, args, op))
+        return found
+
+    def logistic(v: Value, m: IndexMap, x: Node) -> Node:
+        """1/(1 + exp(-x)) in its parts, so that it shares an exponential that is there anyway."""
+        minus_x = x.args[0] if x.kind == "op" and x.op is not None and x.op.name == "neg" else None
+        neg, exp, plus, over = _logistic_ops(v.type.dtype)
+        if minus_x is None:
+            minus_x = apply(neg, v, m, (x,))
+        one = leaf_node(_constant_node(plus.operands[1], 1.0))
+        total = apply(plus, v, m, (apply(exp, v, m, (minus_x,)), one))
+        return apply(over, v, m, (one, total))
+
     def make(v: Value, m: IndexMap, args: list[Node]) -> Node:
         op = v.op
         assert op is not None
@@ -305,11 +352,9 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
                     return y
                 if y.kind == "const" and y.text == 0:
                     return x
-            key = (name, *[id(a) for a in args], tuple(op.attrs.items()) if op.attrs else None)
-            found = cse.get(key)
-            if found is None:
-                found = cse[key] = add(Node("op", v, m, tuple(args), op))
-            return found
+            if name == "logistic":
+                return logistic(v, m, args[0])
+            return apply(op, v, m, tuple(args))
         return args[0]  # index-like: the element of the operand
 
     wanted: list[tuple[Value, IndexMap] | None] = [
@@ -332,11 +377,7 @@ def build(program: Program, nest: Nest, segment: Segment) -> tuple[list[Node], l
             if pending is None:
                 leaf = program.leaf(nest, v, m)
                 if leaf is not None:
-                    same = (leaf.kind, v, m)
-                    known = cse.get(same)
-                    if known is None:
-                        known = cse[same] = add(leaf)
-                    memo[key] = known
+                    memo[key] = leaf_node(leaf)
                     continue
                 pending = needs(v, m)
                 todo = [k for k in pending if k not in memo]

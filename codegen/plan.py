@@ -511,7 +511,9 @@ def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]
             nest.parts.append((part, nodes, roots))
             here: dict[Value, int] = {}
             for node in nodes:
-                if node.kind in ("op", "gather"):
+                if node.op is not None and (
+                    node.op is node.value.op or node.op.name == "div"  # the end of a logistic
+                ):
                     here[node.value] = here.get(node.value, 0) + 1
             for v, n in here.items():
                 if n > best.get(v, 0):
