@@ -251,7 +251,7 @@ WHILE = """func @f(%x: f64[], %m: f64[], %n: i64[]) -> (f64[], i64[]) {
 
 
 def _fixed(text: str) -> Function:
-    return verify(parse(text))
+    return verify(parse(text.replace(",\n      ", ", ")))
 
 
 def test_cond() -> None:

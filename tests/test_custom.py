@@ -63,7 +63,7 @@ def test_every_transform(f: Callable[..., Any]) -> None:
     np.testing.assert_allclose(
         tapec.hessian(lambda x: np.sum(f(x) * x))(x), np.diag((2 + x) * e(x))
     )
-    value, dot = tapec.jvp(f, (x,), (np.array([1.0, 2.0, 3.0]),))
+    _, dot = tapec.jvp(f, (x,), (np.array([1.0, 2.0, 3.0]),))
     np.testing.assert_allclose(dot, e(x) * [1, 2, 3])
     _, pull = tapec.vjp(f, x)
     np.testing.assert_allclose(pull(np.array([1.0, 2.0, 3.0]))[0], e(x) * [1, 2, 3])

@@ -315,3 +315,67 @@ def test_vectorize() -> None:
 def test_bad_signature(signature: str, args: Any, message: str) -> None:
     with pytest.raises(tapec.TapecError, match=message):
         tapec.vectorize(lambda *a: np.sum(a[0]), signature=signature)(*args)
+
+
+# -- branches and loops ----------------------------------------------------------------------
+
+
+def repeat(step: Any, n: Any) -> Any:
+    return tapec.while_loop(lambda c: c[1] < n, lambda c: (c[0] + step, c[1] + 1.0), (0.0, 0.0))[0]
+
+
+def test_both_orders_over_while() -> None:
+    steps, counts = np.array([0.1, 0.5]), np.array([0.0, 1.0, 3.0])
+    table = tapec.vmap(tapec.vmap(repeat, (None, 0)), (0, None))(steps, counts)
+    np.testing.assert_allclose(table, np.outer(steps, counts))
+    other = tapec.vmap(tapec.vmap(repeat, (0, None)), (None, 0))(steps, counts)
+    np.testing.assert_allclose(other, table.T)
+    slope = tapec.vmap(tapec.vmap(tapec.grad(repeat), (None, 0)), (0, None))(steps, counts)
+    np.testing.assert_allclose(slope, [counts, counts])
+    total = tapec.grad(lambda s: np.sum(tapec.vmap(repeat, (None, 0))(s, counts)))(0.3)
+    assert total == pytest.approx(4.0)
+
+
+def test_guarded_normalisation_mapped() -> None:
+    def norm(x: Any) -> Any:
+        unit = tapec.cond(
+            np.any(x != 0), lambda x: x / np.sqrt(np.sum(x * x)), lambda x: x * 0.0, x
+        )
+        return np.sum(unit)
+
+    got = tapec.vmap(tapec.grad(norm))(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(got, [[0, 0], [0.032, -0.024]], atol=1e-15)
+
+
+def test_newton_per_lane() -> None:
+    """Each lane stops by its own test: results do not depend on the neighbours."""
+
+    def cube_root(a: Any) -> Any:
+        def step(c: Any) -> Any:
+            x, _ = c
+            new = x - (x**3 - a) / (3 * x * x)
+            return new, np.abs(new - x)
+
+        return tapec.while_loop(lambda c: c[1] > 1e-13 * c[0], step, (a, a))[0]
+
+    a = np.array([1.0, 8.0, 1e6, 1e-3])
+    roots = tapec.vmap(cube_root)(a)
+    np.testing.assert_allclose(roots, np.cbrt(a), rtol=1e-12)
+    alone = [tapec.jit(cube_root)(v) for v in a]
+    np.testing.assert_array_equal(roots, alone)
+    np.testing.assert_allclose(
+        tapec.vmap(tapec.grad(cube_root))(a), np.cbrt(a) / (3 * a), rtol=1e-9
+    )
+
+
+def test_scan_mapped() -> None:
+    def last(x0: Any, rates: Any) -> Any:
+        end, path = tapec.scan(lambda x, r: (x * r, x + r), x0, rates)
+        return end + np.sum(path)
+
+    rng = np.random.default_rng(2)
+    x0, rates = rng.normal(size=3), rng.normal(size=(3, 5))
+    for fn in (last, tapec.grad(last), tapec.grad(last, argnums=1)):
+        np.testing.assert_allclose(tapec.vmap(fn)(x0, rates), loop(fn, x0, rates), rtol=1e-12)
+        shared = tapec.vmap(fn, (0, None))(x0, rates[0])
+        np.testing.assert_allclose(shared, loop(fn, x0, rates[[0, 0, 0]]), rtol=1e-12)
