@@ -401,7 +401,7 @@ def _cond(k: KernelEmitter, op: Op, inline: bool) -> None:
 def _enter(k: KernelEmitter) -> _Mark:
     """Until it is removed, code is not cut into several functions."""
     mark = _Mark(len(k.em.lines))
-    k._loops.append(mark)  # type: ignore[arg-type]
+    k._loops.append(mark)
     return mark
 
 
@@ -570,7 +570,7 @@ def _repeat(
         header.close([following, *new])
         k.start_block(done)
     runner.finish(state, results)
-    return at
+    return str(at)
 
 
 def _replay(

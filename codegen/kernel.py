@@ -13,6 +13,7 @@ end of the workspace.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tapec.codegen import plan as planning
 from tapec.codegen.body import Node
@@ -108,18 +109,18 @@ class KernelEmitter:
         parent: KernelEmitter | None = None,
     ) -> None:
         self.program, self.layout, self.math, self.name = program, layout, math, name
-        root = self if parent is None else parent.root
-        self.root = root
+        root: KernelEmitter = self if parent is None else parent.root
+        self.root: KernelEmitter = root
         #: shared by a kernel and the bodies of its loops
         self.declares: set[str] = set() if root is self else root.declares
         self.globals: dict[str, str] = {} if root is self else root.globals
         self.symbols: set[str] = set() if root is self else root.symbols
         self.bodies: dict[Block, Body] = {} if root is self else root.bodies
         #: bytes after the frame for one called body at a time
-        self.scratch_bytes = 0
+        self.scratch_bytes: int = 0
         #: whether there are return values other than 0
         self.may_fail = False
-        self.em = Emitter(math, self.declares)
+        self.em: Emitter = Emitter(math, self.declares)
         self.chunks: list[_Chunk] = []
         self.n_labels = 0
         self.chunk_lines = CHUNK
@@ -134,9 +135,9 @@ class KernelEmitter:
         self.home: dict[Value, int] = {}
         self._everywhere: dict[Value, list[str]] = {}
         self._frame: dict[Value, int] = {}
-        self._loops: list[_Loop] = []
+        self._loops: list[Any] = []
         self._pointers: dict[str, str] = {}
-        self._block = "entry"
+        self._block: str = "entry"
         self._new_chunk()
 
     # -- functions ------------------------------------------------------------------
@@ -506,9 +507,8 @@ def _work(program: Program, bodies: dict[Block, Body]) -> float:
         if isinstance(step, Opaque) and step.op.regions:
             # an unknown number of iterations is taken to be many
             once = [bodies[r].work_ns if r in bodies else 0.5 * len(r.ops) for r in step.op.regions]
-            total += sum(once) * {"cond": 1, "while": 1000}.get(
-                step.op.name, step.op.attrs.get("length", 1)
-            )
+            trips: int = {"cond": 1, "while": 1000}.get(step.op.name, 0)
+            total += sum(once) * (trips or step.op.attrs["length"])
         elif not isinstance(step, Nest):
             sizes = [v.type.size for v in (*step.op.operands, *step.op.results)]
             total += 0.5 * sum(sizes)

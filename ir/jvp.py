@@ -22,9 +22,7 @@ __all__ = ["jvp"]
 
 
 @paused_gc()
-def jvp(
-    fn: Function, wrt: Sequence[int] | None = None, *, masked: bool = False
-) -> Function:
+def jvp(fn: Function, wrt: Sequence[int] | None = None, *, masked: bool = False) -> Function:
     """Values of ``fn`` and their derivatives in a direction.
 
     Parameters of the result: those of ``fn``, then one tangent per parameter in ``wrt``
@@ -41,9 +39,9 @@ def jvp(
     tangents: dict[Value, Value] = {}
     for k in wrt:
         p = fn.params[k]
-        tangents[p] = t = b.param(p.type, f"d{p.hint}" if p.hint else None)
+        tangents[p] = seed = b.param(p.type, f"d{p.hint}" if p.hint else None)
         if masked:
-            b.masked.add(t)
+            b.masked.add(seed)
     table, ops = OPS, b.ops
     known = tangents.keys()
     for op in fn.ops:

@@ -63,9 +63,7 @@ def _replace(b: AdjointBuilder, op: Op) -> None:
     b.ops.pop()
 
 
-def scan_jvp(
-    b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]
-) -> Sequence[MaybeValue]:
+def scan_jvp(b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]) -> Sequence[MaybeValue]:
     body = body_function(op.regions[0])
     carry, xs, consts = scan_parts(op, op.operands)
     c, x = len(carry), len(xs)
@@ -90,9 +88,7 @@ def scan_jvp(
     p3, t3 = params(third, c + x, len(body.params))
     results, dz = push.tangents(one, [*p1, *p2, *p3], {**t1, **t2, **t3})
     ys = [k for k in push.out if k >= c]
-    block = one.block(
-        [*results[:c], *[dz[k] for k in first], *results[c:], *[dz[k] for k in ys]]
-    )
+    block = one.block([*results[:c], *[dz[k] for k in first], *results[c:], *[dz[k] for k in ys]])
 
     def tangent(k: int) -> Value:
         t = tangents[k]
@@ -129,9 +125,7 @@ def _stand_for(b: AdjointBuilder, op: Op, values: Sequence[Value]) -> None:
         new.hint = old.hint
 
 
-def cond_jvp(
-    b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]
-) -> Sequence[MaybeValue]:
+def cond_jvp(b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]) -> Sequence[MaybeValue]:
     index, args = op.operands[0], op.operands[1:]
     bodies = [body_function(r) for r in op.regions]
     active = {k - 1 for k, t in enumerate(tangents) if t is not None and k}
@@ -159,9 +153,7 @@ def cond_jvp(
     return found
 
 
-def while_jvp(
-    b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]
-) -> Sequence[MaybeValue]:
+def while_jvp(b: AdjointBuilder, op: Op, tangents: Sequence[MaybeValue]) -> Sequence[MaybeValue]:
     loops = phases(op)
     n_operands = sum(op.attrs["n_carry"])
     consts = op.operands[n_operands:]

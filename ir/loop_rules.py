@@ -176,23 +176,16 @@ def _specialise_scan(op: Op, operands: tuple[Value, ...]) -> tuple[Op, dict[int,
     c = len(carry)
     inner_block = Block(body.params, body.ops, [results[j] for j in keep_c] + results[c:])
     # what a broadcast at the top reads may itself have been merged
-    block = _apply(
-        Block(inner_block.params, [*first, *inner_block.ops], inner_block.results),
-        params,
-        _chained(env, merged),
-        consts[0],
-    )
+    for k, o in enumerate(first):
+        if not merged.keys().isdisjoint(o.operands):
+            xs_now = tuple([merged[v] for v in o.operands])
+            first[k] = Op(o.name, xs_now, (o.results[0].type,), o.attrs)
+            env = {p: first[k].results[0] if v is o.results[0] else v for p, v in env.items()}
+    env = {p: merged.get(v, v) for p, v in env.items()}
+    block = _apply(inner_block, params, {**env, **merged}, [*consts[0], *first])
     attrs = {**op.attrs, "n_carry": len(keep_c), "n_xs": len(keep_x)}
-    new = _made(
-        op, (*[carry[j] for j in keep_c], *[xs[j] for j in keep_x], *kept), attrs, [block]
-    )
+    new = _made(op, (*[carry[j] for j in keep_c], *[xs[j] for j in keep_x], *kept), attrs, [block])
     return new, known
-
-
-def _chained(env: dict[Value, Value], merged: dict[Value, Value]) -> dict[Value, Value]:
-    out = {p: merged.get(v, v) for p, v in env.items()}
-    out.update(merged)
-    return out
 
 
 def _specialise_while(op: Op, operands: tuple[Value, ...]) -> tuple[Op, dict[int, Value]]:
@@ -259,8 +252,9 @@ def hoist(
                 added.append(outside[r])
         new_params.append(mine)
         blocks.append(
-            _renamed(Block(region.params, ops, region.results), env) if env else
-            Block(region.params, ops, region.results)
+            _renamed(Block(region.params, ops, region.results), env)
+            if env
+            else Block(region.params, ops, region.results)
         )
     known: dict[int, Value] = {}
     if moved:
@@ -404,9 +398,7 @@ def _shrink_scan(op: Op, used: list[bool]) -> tuple[Op, list[int]]:
             break
         wanted |= more
     # a carry that only its own start needs (it is overwritten) stays: its result is used
-    params = [
-        j for j, p in enumerate(body.params) if (j in wanted if j < c else p in uses)
-    ]
+    params = [j for j, p in enumerate(body.params) if (j in wanted if j < c else p in uses)]
     attrs = {
         **op.attrs,
         "n_carry": sum(1 for j in params if j < c),
@@ -421,9 +413,7 @@ def _shrink_while(op: Op, used: list[bool]) -> tuple[Op, list[int]]:
     loops = phases(op)
     n = sum(op.attrs["n_carry"])
     test = op.regions[0]
-    wanted: list[set[int]] = [
-        {k for k in range(p.n_carry) if used[p.first + k]} for p in loops
-    ]
+    wanted: list[set[int]] = [{k for k in range(p.n_carry) if used[p.first + k]} for p in loops]
     read: list[set[int]] = [set() for _ in loops]
     test_uses = _uses(Block(test.params, live_ops(test.ops, test.results), test.results))
     wanted[0] |= {k for k in range(loops[0].n_carry) if test.params[k] in test_uses}

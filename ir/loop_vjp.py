@@ -35,9 +35,12 @@ __all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
 
 #: Operations whose partial derivatives may be infinite where their value is not.
 _SINGULAR = frozenset(
-    """arccos arccosh arcsin arctanh arctan atan2 cbrt div fmod hypot integer_pow log log10 log1p
-    log2 mod pow reduce_prod sqrt tan cond scan while""".split()
-)
+    (
+        "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "fmod", "hypot",
+        "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod", "scan",
+        "sqrt", "tan", "while",
+    )
+)  # fmt: skip
 
 MaybeValue = Value | None
 
@@ -116,9 +119,7 @@ class _Pull:
                 break
             masked = masked | more
         self.masked = found
-        self.split: Split = split(
-            simplified(pulled.fn), len(body.results), weights, remat
-        )
+        self.split: Split = split(simplified(pulled.fn), len(body.results), weights, remat)
 
     def cotangents(
         self, b: Builder, residuals: list[Value], free: list[Value], cts: list[Value]
@@ -210,9 +211,7 @@ def _stacked(t: Type, length: int) -> Type:
     return t.with_shape((length, *t.shape))
 
 
-def _finish(
-    b: AdjointBuilder, op: Op, pull: _Pull, found: dict[int, Value]
-) -> list[MaybeValue]:
+def _finish(b: AdjointBuilder, op: Op, pull: _Pull, found: dict[int, Value]) -> list[MaybeValue]:
     out: list[MaybeValue] = [None] * len(op.operands)
     for k in pull.wrt:
         if k in found:
@@ -256,8 +255,7 @@ def cond_vjp(b: AdjointBuilder, op: Op, cts: Sequence[MaybeValue]) -> Sequence[M
             mine.append(at)
         places.append(mine)
     forward = [
-        _with_slots(p.split.forward, len(op.results), slots, mine)
-        for p, mine in zip(pulls, places)
+        _with_slots(p.split.forward, len(op.results), slots, mine) for p, mine in zip(pulls, places)
     ]
     types = (*[r.type for r in op.results], *slots)
     made = Op("cond", op.operands, types, op.attrs, tuple(forward), op.loc)
@@ -441,8 +439,7 @@ def _emit_while_vjp(
             value = b.add(value, made.results[at])
         found[position] = value
     if any_masked:
-        for v in found:
-            if v is not None:
-                b.mask(v)
+        for ct in found:
+            if ct is not None:
+                b.mask(ct)
     return found
-

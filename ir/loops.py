@@ -95,9 +95,7 @@ def _cond_infer(types: Types, attrs: Attrs, regions: tuple[Block, ...]) -> Types
     return _result_types(regions[0])
 
 
-def _cond_vjp(
-    b: AdjointBuilder, op: Op, cts: Sequence[Value | None]
-) -> Sequence[Value | None]:
+def _cond_vjp(b: AdjointBuilder, op: Op, cts: Sequence[Value | None]) -> Sequence[Value | None]:
     from tapec.ir.loop_vjp import cond_vjp
 
     return cond_vjp(b, op, cts)
@@ -158,9 +156,7 @@ def _scan_infer(types: Types, attrs: Attrs, regions: tuple[Block, ...]) -> Types
     return (*out[:c], *[t.with_shape((length, *t.shape)) for t in out[c:]])
 
 
-def _scan_vjp(
-    b: AdjointBuilder, op: Op, cts: Sequence[Value | None]
-) -> Sequence[Value | None]:
+def _scan_vjp(b: AdjointBuilder, op: Op, cts: Sequence[Value | None]) -> Sequence[Value | None]:
     from tapec.ir.loop_vjp import scan_vjp
 
     return scan_vjp(b, op, cts)
@@ -281,9 +277,7 @@ def _while_infer(types: Types, attrs: Attrs, regions: tuple[Block, ...]) -> Type
     return types[:first]
 
 
-def _while_vjp(
-    b: AdjointBuilder, op: Op, cts: Sequence[Value | None]
-) -> Sequence[Value | None]:
+def _while_vjp(b: AdjointBuilder, op: Op, cts: Sequence[Value | None]) -> Sequence[Value | None]:
     from tapec.ir.loop_vjp import while_vjp
 
     return while_vjp(b, op, cts)

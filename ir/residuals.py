@@ -30,8 +30,11 @@ DEAR = 10
 MAX_NODES = 4000
 
 _CHEAP = frozenset(
-    "broadcast constant convert gather iota place reshape select slice strong_mul transpose".split()
-)
+    (
+        "broadcast", "constant", "convert", "gather", "iota", "place", "reshape", "select",
+        "slice", "strong_mul", "transpose",
+    )
+)  # fmt: skip
 
 
 class Split(NamedTuple):
@@ -46,8 +49,9 @@ class Split(NamedTuple):
 def split(
     pull: Function, n_results: int, weights: Sequence[int | None], remat: bool = False
 ) -> Split:
-    """``remat``: nothing is too dear to be computed again.  ``weights``: per parameter that is no seed, the bytes to keep it; 0: it is there
-    anyway; None: it is loop-invariant.  Seeds are the parameters after those."""
+    """``weights``: per parameter that is no seed, the bytes to keep it; 0: it is there
+    anyway; None: it is loop-invariant.  Seeds are the parameters after those.
+    ``remat``: nothing is too dear to be computed again."""
     n = len(weights)
     params, seeds = pull.params[:n], pull.params[n:]
     wanted = pull.results[n_results:]

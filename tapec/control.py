@@ -17,109 +17,34 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tapec import primitives, trees
+from tapec.bodies import (
+    JOBS,
+    Carry,
+    casting,
+    leaf_text,
+    leaf_types,
+    outside,
+    record,
+    trace_body,
+    type_text,
+    wider,
+)
 from tapec.errors import TapecTypeError, TapecValueError, fail
+from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, I64, Block, Op, Type, Value
 from tapec.ir.loops import body_function
-from tapec.tape import Handle, Tape, as_tracer, current_tape, is_traced
+from tapec.tape import Tape, as_tracer, current_tape, is_traced
 from tapec.trace import where_defined
 
 __all__ = [
     "associative_scan", "checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop",
 ]  # fmt: skip
-
-_builtin_map = map
-
-
-class _Body(NamedTuple):
-    """A traced body: its block (parameters: given ones, then captures), what it captured,
-    the structure it returned, and its result leaves' types."""
-
-    block: Block
-    captures: list[Any]
-    treedef: Any
-    types: list[Type]
-
-
-def _trace_body(name: str, fn: Callable[..., Any], args: Any, types: Sequence[Type]) -> _Body:
-    """Trace ``fn`` on inputs of the given types in the structure of ``args`` (a treedef)."""
-    from tapec.lift import lift
-
-    with Tape(name) as tape:
-        inputs = [tape.input(t, None, None) for t in types]
-        returned = fn(*trees.unflatten(args, inputs))
-        leaves, treedef = trees.flatten(returned)
-        values = []
-        for leaf in leaves:
-            try:
-                values.append(as_tracer(tape, leaf))
-            except TapecTypeError:
-                raise TapecTypeError(
-                    f"{name}: the function at {where_defined(fn)} returned a "
-                    f"{type(leaf).__qualname__}; return arrays and numbers, or containers of them"
-                ) from None
-        function = lift(tape, values, name)
-    captures = [c.obj for c in tape.captures]
-    return _Body(function.block, captures, treedef, [v.type for v in values])
-
-
-def _leaf_types(tape: Tape, leaves: Sequence[Any]) -> tuple[list[Any], list[Type]]:
-    values = [as_tracer(tape, leaf) for leaf in leaves]
-    return values, [v.type for v in values]
-
-
-def _emit(
-    tape: Tape, name: str, operands: Sequence[Any], attrs: dict[str, Any], regions: Sequence[Block]
-) -> list[Any]:
-    """Record an operation with regions; tracers of its results."""
-    from tapec.ir.opdef import OPS
-
-    rule = OPS[name].infer_regions
-    assert rule is not None
-    types = rule(tuple([v.type for v in operands]), attrs, tuple(regions))
-    if not types:
-        return []
-    ids = tuple([v.id for v in operands])
-    at = tape.push(name, ids, {**attrs, "regions": tuple(regions)}, types)
-    return [tape.handle(at + k) for k in range(len(types))]
-
-
-# -- outside of a trace -----------------------------------------------------------------
-
-
-class _Job(NamedTuple):
-    """A control function with its static arguments, to be jitted once."""
-
-    kind: str
-    statics: tuple[Any, ...]
-
-    def __call__(self, *args: Any) -> Any:
-        return _JOBS[self.kind](*self.statics, *args)
-
-
-@functools.lru_cache(maxsize=256)
-def _cached(job: Hashable) -> Any:
-    from tapec.api import jit
-
-    assert isinstance(job, _Job)
-    return jit(functools.partial(job.__call__))
-
-
-def _outside(kind: str, statics: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    job = _Job(kind, statics)
-    try:
-        call = _cached(job)
-    except TypeError:  # a body that is not hashable
-        from tapec.api import jit
-
-        call = jit(functools.partial(job.__call__))
-    return call(*args)
-
 
 # -- cond and switch --------------------------------------------------------------------
 
@@ -171,8 +96,8 @@ def _branch(
     tape: Tape, name: str, index: Any, branches: Sequence[Callable[..., Any]], operands: Any
 ) -> Any:
     leaves, treedef = trees.flatten(tuple(operands))
-    args, types = _leaf_types(tape, leaves)
-    bodies = [_trace_body(name, fn, treedef, types) for fn in branches]
+    args, types = leaf_types(tape, leaves)
+    bodies = [trace_body(name, fn, treedef, types) for fn in branches]
     first = bodies[0]
     # numbers of Python take the dtype of what the other branches return
     wanted = list(first.types)
@@ -189,15 +114,13 @@ def _branch(
             if a.shape != b.shape:
                 raise fail(
                     TapecTypeError,
-                    f"{name}: result {_leaf(first.treedef, j)} has type {_type(a)} in branch 0 "
-                    f"({where_defined(branches[0])}) and {_type(b)} in branch {k} "
+                    f"{name}: result {leaf_text(first.treedef, j)} has type {type_text(a)} in "
+                    f"branch 0 ({where_defined(branches[0])}) and {type_text(b)} in branch {k} "
                     f"({where_defined(branches[k])})",
                 )
-            wanted[j] = Type(_wider(a, b).dtype, a.shape)
+            wanted[j] = Type(wider(a, b).dtype, a.shape)
     if any(body.types != wanted for body in bodies):
-        bodies = [
-            _trace_body(name, _casting(fn, wanted), treedef, types) for fn in branches
-        ]
+        bodies = [trace_body(name, casting(fn, wanted), treedef, types) for fn in branches]
     captured: list[Any] = []
     for body in bodies:
         captured += [as_tracer(tape, c) for c in body.captures]
@@ -210,87 +133,8 @@ def _branch(
             given.append(body.block.params[n + j - at] if mine else Value(c.type))
         at += len(body.captures)
         regions.append(Block(given, body.block.ops, body.block.results))
-    results = _emit(tape, "cond", [index, *args, *captured], {}, regions)
+    results = record(tape, "cond", [index, *args, *captured], {}, regions)
     return trees.unflatten(first.treedef, results)
-
-
-def _wider(a: Type, b: Type) -> Type:
-    from tapec.ir.core import dtype_of
-
-    return Type(dtype_of(np.result_type(a.dtype.np, b.dtype.np)), a.shape)
-
-
-def _casting(fn: Callable[..., Any], types: Sequence[Type]) -> Callable[..., Any]:
-    """``fn`` with result leaves of the given dtypes."""
-
-    @functools.wraps(fn)
-    def cast(*args: Any) -> Any:
-        tape = current_tape()
-        assert tape is not None
-        leaves, treedef = trees.flatten(fn(*args))
-        values = [as_tracer(tape, leaf) for leaf in leaves]
-        return trees.unflatten(
-            treedef,
-            [v if v.type is t else v.astype(t.dtype.np) for v, t in zip(values, types)],
-        )
-
-    return cast
-
-
-def _type(t: Type) -> str:
-    return f"{t.dtype.np}[{','.join(_builtin_map(str, t.shape))}]"
-
-
-def _leaf(treedef: Any, k: int) -> str:
-    path = trees.leaf_paths(treedef)[k]
-    return "".join(f"[{p!r}]" for p in path) or "(the only one)"
-
-
-# -- carries ----------------------------------------------------------------------------
-
-
-class _Carry:
-    """Leaves that go round a loop, as values of ``tape``."""
-
-    def __init__(self, tape: Tape, init: Any) -> None:
-        self.leaves, self.treedef = trees.flatten(init)
-        self.values = [as_tracer(tape, leaf) for leaf in self.leaves]
-
-    @property
-    def types(self) -> list[Type]:
-        return [v.type for v in self.values]
-
-    def widen(self, name: str, fn: Callable[..., Any], treedef: Any, types: Sequence[Type]) -> bool:
-        """Check what the body hands on.  A number of Python that the loop starts from takes
-        the dtype of what replaces it: then True, and the body must be traced again."""
-        if treedef != self.treedef:
-            raise fail(
-                TapecTypeError,
-                f"{name}: the carry starts as {self.treedef}, but the function at "
-                f"{where_defined(fn)} returns {treedef}",
-            )
-        again = False
-        for k, (value, t) in enumerate(zip(self.values, types)):
-            if value.type is t:
-                continue
-            same_shape = value.type.shape == t.shape
-            if same_shape and _python_number(self.leaves[k]):
-                wide = _wider(value.type, t)
-                if wide is not value.type:
-                    self.values[k] = value.astype(wide.dtype.np)
-                    again = True
-                    continue
-            raise fail(
-                TapecTypeError,
-                f"{name}: carry {_leaf(self.treedef, k)} starts as {_type(value.type)}, but the "
-                f"function at {where_defined(fn)} returns {_type(t)} for it",
-                "start from an array of that shape and dtype",
-            )
-        return again
-
-
-def _python_number(leaf: Any) -> bool:
-    return isinstance(leaf, (int, float, complex)) or (isinstance(leaf, Handle) and leaf.weak)
 
 
 # -- scan -------------------------------------------------------------------------------
@@ -314,7 +158,7 @@ def scan(
     ``unroll`` copies the body that many times.
     """
     if current_tape() is None:
-        return _outside(  # type: ignore[no-any-return]
+        return outside(  # type: ignore[no-any-return]
             "scan", (f, length, reverse, unroll, checkpoint), (init, xs)
         )
     return _scan(f, length, reverse, unroll, checkpoint, init, xs)
@@ -332,13 +176,13 @@ def _scan(
     tape = current_tape()
     assert tape is not None
     x_leaves, x_def = trees.flatten(xs)
-    scanned, x_types = _leaf_types(tape, x_leaves)
+    scanned, x_types = leaf_types(tape, x_leaves)
     n = _length(length, x_def, x_types)
     slices = [t.with_shape(t.shape[1:]) for t in x_types]
-    carry = _Carry(tape, init)
+    carry = Carry(tape, init)
     _, both = trees.flatten((init, xs))
     while True:
-        body = _trace_body("scan", f, both, [*carry.types, *slices])
+        body = trace_body("scan", f, both, [*carry.types, *slices])
         parts = trees.children(body.treedef)
         if body.treedef.type is not tuple or len(parts) != 2:
             raise fail(
@@ -364,13 +208,15 @@ def _length(length: int | None, treedef: Any, types: Sequence[Type]) -> int:
     n = None if length is None else int(length)
     for k, t in enumerate(types):
         if not t.shape:
-            raise fail(TapecValueError, f"scan: xs{_leaf(treedef, k)} is 0-d: nothing to go along")
+            raise fail(
+                TapecValueError, f"scan: xs{leaf_text(treedef, k)} is 0-d: nothing to go along"
+            )
         if n is None:
             n = t.shape[0]
         elif t.shape[0] != n:
             raise fail(
                 TapecValueError,
-                f"scan: xs{_leaf(treedef, k)} of shape {t.shape} does not have the length {n}",
+                f"scan: xs{leaf_text(treedef, k)} of shape {t.shape} does not have the length {n}",
             )
     if n is None:
         raise fail(TapecValueError, "scan: needs xs or length")
@@ -410,7 +256,7 @@ def _chunked(
         out = _chunked(tape, block, carry, xs, consts, n // unroll, reverse, chunk, 1)
         return out[:c] + [y.reshape((n, *y.shape[2:])) for y in out[c:]]
     if chunk is None or chunk >= n:
-        return _emit(tape, "scan", [*carry, *xs, *consts], _attrs(n, c, x, reverse), [block])
+        return record(tape, "scan", [*carry, *xs, *consts], _attrs(n, c, x, reverse), [block])
     whole = n // chunk * chunk
     rest = n - whole
     # the steps that fill no chunk come last
@@ -428,20 +274,18 @@ def _chunked(
     op = Op("scan", tuple(outer_params), types, inner, (block,))
     body = Block(outer_params, [op], op.results)
     attrs = {**_attrs(whole // chunk, c, x, reverse), "remat": True}
-    out = _emit(tape, "scan", [*carry, *main, *consts], attrs, [body])
+    out = record(tape, "scan", [*carry, *main, *consts], attrs, [body])
     ys = [y.reshape((whole, *y.shape[2:])) for y in out[c:]]
     if not rest:
         return out[:c] + ys
     left = [v[:rest] if reverse else v[whole:] for v in xs]
-    end = _emit(tape, "scan", [*out[:c], *left, *consts], _attrs(rest, c, x, reverse), [block])
+    end = record(tape, "scan", [*out[:c], *left, *consts], _attrs(rest, c, x, reverse), [block])
     pieces = [(b, a) if reverse else (a, b) for a, b in zip(ys, end[c:])]
     return end[:c] + [primitives.concat(list(p), 0) for p in pieces]
 
 
 def _unrolled(block: Block, c: int, x: int, k: int, reverse: bool) -> Block:
     """``k`` steps as one: the xs and ys get a leading axis of length k."""
-    from tapec.ir.builder import Builder
-
     fn = body_function(block)
     b = Builder()
     state = [b.param(p.type, p.hint) for p in block.params[:c]]
@@ -507,7 +351,7 @@ def fori_loop(
     if current_tape() is None:
         if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
             statics = (body_fun, unroll, checkpoint, int(lower), int(upper))
-            return _outside("fori_loop", statics, (init_val,))
+            return outside("fori_loop", statics, (init_val,))
         raise TapecTypeError("fori_loop: the bounds must be integers")
     return _fori(body_fun, unroll, checkpoint, lower, upper, init_val)
 
@@ -562,28 +406,28 @@ def while_loop(
     0.125
     """
     if current_tape() is None:
-        return _outside("while_loop", (cond_fun, body_fun), (init_val,))
+        return outside("while_loop", (cond_fun, body_fun), (init_val,))
     return _while(cond_fun, body_fun, init_val)
 
 
 def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
     tape = current_tape()
     assert tape is not None
-    carry = _Carry(tape, init_val)
+    carry = Carry(tape, init_val)
     _, args = trees.flatten((init_val,))
     while True:
-        body = _trace_body("while_loop", body_fun, args, carry.types)
+        body = trace_body("while_loop", body_fun, args, carry.types)
         if not carry.widen("while_loop", body_fun, body.treedef, body.types):
             break
-    test = _trace_body("while_loop", cond_fun, args, carry.types)
+    test = trace_body("while_loop", cond_fun, args, carry.types)
     if len(test.types) != 1 or test.types[0].shape:
         raise fail(
             TapecTypeError,
             f"while_loop: the condition at {where_defined(cond_fun)} must return one bool; it "
-            f"returned {', '.join(_builtin_map(_type, test.types)) or 'nothing'}",
+            f"returned {', '.join([type_text(t) for t in test.types]) or 'nothing'}",
         )
     if test.types[0].dtype is not BOOL:
-        test = _trace_body("while_loop", lambda v: cond_fun(v) != 0, args, carry.types)
+        test = trace_body("while_loop", lambda v: cond_fun(v) != 0, args, carry.types)
     c = len(carry.values)
     blocks, captured = [], []
     for mine, other, first in ((test, body, True), (body, test, False)):
@@ -593,7 +437,7 @@ def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val:
         blocks.append(Block(params, mine.block.ops, mine.block.results))
     captured = [as_tracer(tape, x) for x in (*test.captures, *body.captures)]
     attrs = {"n_carry": (c,), "reads": ((),), "reverse": (False,)}
-    results = _emit(tape, "while", [*carry.values, *captured], attrs, blocks)
+    results = record(tape, "while", [*carry.values, *captured], attrs, blocks)
     return trees.unflatten(carry.treedef, results)
 
 
@@ -620,10 +464,10 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
             return fun(*a, **kw)
 
         _, flat = trees.flatten(tuple(values))
-        done = _trace_body("checkpoint", body, flat, [v.type for v in values])
+        done = trace_body("checkpoint", body, flat, [v.type for v in values])
         captured = [as_tracer(tape, c) for c in done.captures]
         attrs = {**_attrs(1, 0, 0, False), "remat": True}
-        out = _emit(tape, "scan", [*values, *captured], attrs, [done.block])
+        out = record(tape, "scan", [*values, *captured], attrs, [done.block])
         return trees.unflatten(done.treedef, [y.reshape(y.shape[1:]) for y in out])
 
     return again
@@ -643,7 +487,7 @@ def associative_scan(
     array([1., 2., 6.])
     """
     if current_tape() is None:
-        return _outside("associative_scan", (fn, reverse, axis), (elems,))
+        return outside("associative_scan", (fn, reverse, axis), (elems,))
     return _associative(fn, reverse, axis, elems)
 
 
@@ -654,7 +498,7 @@ def _associative(fn: Callable[[Any, Any], Any], reverse: bool, axis: int, elems:
     values = [as_tracer(tape, leaf) for leaf in leaves]
     if not values:
         return elems
-    moved = [np.moveaxis(v, axis, 0) for v in values]
+    moved: list[Any] = [np.moveaxis(v, axis, 0) for v in values]  # type: ignore[type-var]
     if len({v.shape[0] for v in moved}) > 1:
         raise fail(TapecValueError, "associative_scan: the arrays have different lengths")
     if reverse:
@@ -686,12 +530,9 @@ def _interleave(even: Any, odd: Any) -> Any:
     shape = (n + m, *even.shape[1:])
     ones = (1,) * (len(shape) - 1)
     zeros = (0,) * (len(shape) - 1)
-    return primitives.place([even, odd], shape, [((0, *zeros), (2, *ones)), ((1, *zeros), (2, *ones))])
+    return primitives.place(
+        [even, odd], shape, [((0, *zeros), (2, *ones)), ((1, *zeros), (2, *ones))]
+    )
 
 
-_JOBS: dict[str, Callable[..., Any]] = {
-    "associative_scan": _associative,
-    "fori_loop": _fori,
-    "scan": _scan,
-    "while_loop": _while,
-}
+JOBS.update(associative_scan=_associative, fori_loop=_fori, scan=_scan, while_loop=_while)

@@ -171,7 +171,9 @@ class Generator:
             elif kind == 3:
                 z = b.unary("sqrt", b.add(b.mul(x, x), b.constant(0.5, t)))
             elif kind == 4:
-                z = b.select(b.gt(x, y), b.mul(x, y), b.sub(x, y))
+                # the offset keeps equal numbers apart, which rounding would decide about
+                above = b.gt(b.add(x, b.constant(0.1237, t)), y)
+                z = b.select(above, b.mul(x, y), b.sub(x, y))
             elif kind == 5:
                 z = b.div(x, b.add(b.mul(y, y), b.constant(1.0, t)))
             elif kind == 6 and t.shape:
@@ -212,7 +214,7 @@ class Generator:
         results = [self.pick(self.types) for _ in range(int(self.rng.integers(1, 3)))]
         x = self.of(b, pool, SCALAR)
         if self.rng.random() < 0.7:
-            index, n = b.gt(x, b.constant(0.0, SCALAR)), 2
+            index, n = b.gt(x, b.constant(0.0123, SCALAR)), 2
         else:
             index, n = b.convert(b.unary("floor", b.mul(x, b.constant(3.0, SCALAR))), I64), 3
         regions = [self.body(types, results, depth) for _ in range(n)]
@@ -262,5 +264,3 @@ class Generator:
 
 def _as_function(block: Block) -> Function:
     return Function("body", block.params, block.ops, block.results)
-
-
