@@ -6,11 +6,16 @@
   which then fuses with its neighbours;
 - a library call on strided operands (see ``gemm``), with a transpose of the result built in;
 - itself, if it is small: it is then unrolled in registers.
+
+A reduction over very few elements is written out as elementwise operations.
 """
 
 from __future__ import annotations
 
-from tapec.codegen.gemm import lower_dot
+import numpy as np
+
+from tapec.codegen.gemm import FEW_TERMS, lower_dot
+from tapec.codegen.plan import SMALL
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.dce import rebuilt
@@ -21,7 +26,7 @@ __all__ = ["lower"]
 
 def lower(fn: Function) -> Function:
     """See the module docstring."""
-    if not any(op.name in ("call", "dot") or op.regions for op in fn.ops):
+    if not any(op.name in ("call", "dot") or op.regions or _few(op) for op in fn.ops):
         return fn
     alone = _transposed_products(fn)
     b = Builder()
@@ -42,6 +47,8 @@ def lower(fn: Function) -> Function:
             env[op.results[0] if follow is None else follow.results[0]] = value
         elif op.results and op.results[0] in env:
             continue  # the transpose after a product
+        elif _few(op):
+            env[op.results[0]] = _terms(b, op, operands[0])
         elif op.regions:
             regions = tuple([lower(body_function(r)).block for r in op.regions])
             new = rebuilt(op, operands, regions)
@@ -50,6 +57,41 @@ def lower(fn: Function) -> Function:
         else:
             env.update(zip(op.results, b.append(op, operands).results))
     return b.function(fn.name, [env[r] for r in fn.results])
+
+
+_COMBINE = {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_any": "or",
+    "reduce_all": "and",
+}
+
+
+def _few(op: Op) -> bool:
+    """Whether a reduction has so few terms that it is written out: as elementwise code it needs
+    no loop of its own."""
+    if op.name not in _COMBINE or op.operands[0].type.size <= SMALL:
+        return False
+    count = op.operands[0].type.size // max(op.results[0].type.size, 1)
+    return 1 <= count <= FEW_TERMS
+
+
+def _terms(b: Builder, op: Op, x: Value) -> Value:
+    shape, axes = x.type.shape, op.attrs["axes"]
+    size = [1 if j in axes else n for j, n in enumerate(shape)]
+    kept = op.results[0].type.shape
+    terms = []
+    for index in np.ndindex(*[shape[j] for j in axes]):
+        start = [0] * len(shape)
+        for j, i in zip(axes, index):
+            start[j] = int(i)
+        terms.append(b.reshape(b.slice(x, start, size), kept))
+    while len(terms) > 1:
+        pairs = [b.emit(_COMBINE[op.name], pair) for pair in zip(terms[::2], terms[1::2])]
+        terms = pairs + terms[2 * len(pairs) :]
+    return terms[0]
 
 
 def _transposed_products(fn: Function) -> dict[Value, Op]:

@@ -43,6 +43,9 @@ SMALL = 16
 #: Recomputing more than this (in multiplications per element) twice costs more than a
 #: store and a load.
 RECOMPUTE_LIMIT = 12
+#: The same where the array does not fit into the cache (bytes).
+RECOMPUTE_LIMIT_MEMORY = 30
+IN_CACHE = 1 << 20
 #: More parts than this and a ``place`` is stored instead of cutting the loops.
 MAX_SEGMENTS = 9
 
@@ -495,7 +498,7 @@ def _piece_nests(program: Program, op: Op, adds: bool) -> list[Nest]:
 
 def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]) -> bool:
     """Build all bodies; True if something more should be stored and planning repeated."""
-    count: dict[Value, int] = {}
+    count: dict[Value, int] = {}  # value → elements computed, over all nests
     for nest in all_nests(program):
         parts = segments(program, nest)
         if len(parts) > MAX_SEGMENTS:
@@ -503,27 +506,26 @@ def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]
             if place is not None:
                 stored_places.add(place)
                 return True
-        best: dict[Value, int] = {}
         for part in parts:
             if any(lo == hi for lo, hi in part):
                 continue
             nodes, roots = build(program, nest, part)
             nest.parts.append((part, nodes, roots))
-            here: dict[Value, int] = {}
+            times: dict[int, int] = {}
             for node in nodes:
                 if node.op is not None and (
                     node.op is node.value.op or node.op.name == "div"  # the end of a logistic
                 ):
-                    here[node.value] = here.get(node.value, 0) + 1
-            for v, n in here.items():
-                if n > best.get(v, 0):
-                    best[v] = n
-        for v, n in best.items():
-            count[v] = count.get(v, 0) + n
-    repeated = {v for v, n in count.items() if n > 1 and program.kind[v] == "inline"}
+                    n = times.get(node.axes)
+                    if n is None:
+                        n = times[node.axes] = _iterations(part, node.axes)
+                    count[node.value] = count.get(node.value, 0) + n
+    repeated = [
+        v for v, n in count.items() if n > 1.25 * v.type.size and program.kind[v] == "inline"
+    ]
     if not repeated:
         return False
-    heavy = {v for v in repeated if _cost(program, v) > RECOMPUTE_LIMIT}
+    heavy = {v for v in repeated if _cost(program, v) > _limit(v)}
     for op in program.fn.ops:  # keep the last of a chain only: storing it frees the others
         if op.results and op.results[0] in heavy:
             heavy.difference_update(op.operands)
@@ -533,10 +535,28 @@ def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]
     return False
 
 
+def _iterations(part: Sequence[tuple[int, int]], axes: int) -> int:
+    """How often a node that depends on these axes is computed: uniform inner loops do not
+    repeat it."""
+    n, inner = 1, True
+    for axis in range(len(part) - 1, -1, -1):
+        lo, hi = part[axis]
+        if axes >> axis & 1:
+            inner = False
+        if not inner:
+            n *= hi - lo
+    return n
+
+
+def _limit(v: Value) -> float:
+    """The cost above which storing ``v`` beats computing it twice."""
+    return RECOMPUTE_LIMIT if v.type.nbytes <= IN_CACHE else RECOMPUTE_LIMIT_MEMORY
+
+
 def _cost(program: Program, v: Value) -> float:
     """Multiplications per element to compute an inline value from what is stored."""
     total, seen, stack = 0.0, {v}, [v]
-    while stack and total <= RECOMPUTE_LIMIT:
+    while stack and total <= RECOMPUTE_LIMIT_MEMORY:
         op = stack.pop().op
         if op is None:
             continue
