@@ -22,7 +22,7 @@ from tapec.ir.opdef import OPS
 
 __all__ = ["hoist", "prune", "specialise"]
 
-_VIEWS = frozenset("broadcast reshape slice transpose".split())
+_VIEWS = frozenset(("broadcast", "reshape", "slice", "transpose"))
 _SMALL = 16
 
 

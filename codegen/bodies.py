@@ -1,0 +1,292 @@
+"""Bodies of loops and branches as LLVM text.
+
+A *runner* is one body: ``Inline`` emits it in place with its carries as phis, one per
+element; ``Called`` calls it as a function, its carries being pointers to two buffers that
+change places.  A loop asks its runner for the phis, for one step, and for the end.
+
+Invariant: what is loaded inside of a body is not known outside (``scope``), where control
+may not have come through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tapec.codegen.scalars import convert, llvm_type
+from tapec.codegen.straight import emit_straight, load_element
+from tapec.codegen.vectors import memory_type, store_vector
+from tapec.ir.core import BOOL, I64, Block, Value
+
+if TYPE_CHECKING:
+    from tapec.codegen.kernel import KernelEmitter
+
+__all__ = [
+    "Called", "Inline", "Runner", "Slice", "bind", "call_body", "elements", "emit_block",
+    "names_of", "offset", "scope",
+]  # fmt: skip
+
+Names = list[str]
+
+
+def emit_block(k: KernelEmitter, block: Block) -> None:
+    for op in block.ops:
+        if op.regions:
+            from tapec.codegen.control import emit_region  # which needs this module
+
+            emit_region(k, op, nested=True)
+        else:
+            emit_straight(k, op)
+
+
+@contextmanager
+def scope(k: KernelEmitter) -> Iterator[None]:
+    """What is loaded inside is not known outside, where it may not have been."""
+    loaded, sincos = k._loaded, k.sincos
+    k._loaded, k.sincos = {}, {}
+    yield
+    k._loaded, k.sincos = loaded, sincos
+
+
+def elements(k: KernelEmitter, v: Value) -> Names:
+    return [k.element(v, i) for i in range(v.type.size)]
+
+
+def bind(k: KernelEmitter, param: Value, operand: Value, names: Names | None) -> None:
+    """Let ``param`` stand for an operand: its elements, or its memory."""
+    if names is not None:
+        k.set_regs(param, names)
+    else:
+        k.program.kind[param] = "mem"
+        k.program.alias[param] = operand
+
+
+def names_of(k: KernelEmitter, v: Value) -> Names | None:
+    from tapec.codegen.plan import small
+
+    return elements(k, v) if small(v.type) else None
+
+
+def offset(k: KernelEmitter, pointer: str, index: str, nbytes: int) -> str:
+    if nbytes == 0:
+        return pointer
+    at = k.em.let(f"mul i64 {index}, {nbytes}")
+    return k.em.let(f"getelementptr i8, ptr {pointer}, i64 {at}")
+
+
+class Inline:
+    """A scalar body in place."""
+
+    def __init__(
+        self, k: KernelEmitter, body: Block, carry: Sequence[Value], consts: Sequence[Value]
+    ) -> None:
+        self.k, self.body, self.consts = k, body, consts
+        self.carry = carry
+        self.init = [elements(k, v) for v in carry]
+        self.const_names = [names_of(k, v) for v in consts]
+
+    def phis(self) -> list[tuple[str, str]]:
+        """LLVM type and initial value of each."""
+        return [
+            (llvm_type(v.type.dtype), name)
+            for v, names in zip(self.carry, self.init)
+            for name in names
+        ]
+
+    def bind(self, block: Block, state: Names) -> None:
+        """Carries and consts as the parameters of ``block``."""
+        k, at = self.k, 0
+        for p in block.params[: len(self.carry)]:
+            k.set_regs(p, state[at : at + p.type.size])
+            at += p.type.size
+        n = len(self.consts)
+        params = block.params[len(block.params) - n :] if n else ()
+        for p, v, names in zip(params, self.consts, self.const_names):
+            bind(k, p, v, names)
+
+    def step(
+        self, state: Names, slices: Sequence[Slice], index: str, targets: Sequence[str]
+    ) -> Names:
+        k, body, n = self.k, self.body, len(self.carry)
+        self.bind(body, state)
+        for p, s in zip(body.params[n:], slices):
+            k.set_regs(p, s.elements(k, p, index))
+        emit_block(k, body)
+        new = [name for r in body.results[:n] for name in elements(k, r)]
+        for y, target in zip(body.results[n:], targets, strict=True):
+            for i, name in enumerate(elements(k, y)):
+                store_vector(k, y.type.dtype, name, target, str(i), 1, 1, 1)
+        return new
+
+    def finish(self, state: Names, results: Sequence[Value]) -> None:
+        at = 0
+        for r in results:
+            self.k.set_regs(r, state[at : at + r.type.size])
+            at += r.type.size
+
+    def test(self, block: Block, state: Names) -> str:
+        self.bind(block, state)
+        emit_block(self.k, block)
+        return self.k.element(block.results[0], 0)
+
+
+class Called:
+    """A body as a function.  Its state: for each carry the pointer to read, the one to write
+    and the one to write after that."""
+
+    def __init__(
+        self,
+        k: KernelEmitter,
+        body: Block,
+        carry: Sequence[Value],
+        consts: Sequence[Value],
+        results: Sequence[Value],
+        steps: int | None,
+        fail: str | None = None,
+        others: Sequence[Block] = (),
+    ) -> None:
+        """``steps``: how many there will be, if known; ``others``: called in between."""
+        self.k, self.block, self.consts = k, body, consts
+        self.body = k.body(body)
+        self.fail = fail
+        self.n = len(carry)
+        self.carry = carry
+        self.steps = steps
+        workspace = max(b.workspace for b in (self.body, *map(k.body, others)))
+        spare, size = [], -(-workspace // 64) * 64
+        for v in carry:
+            spare.append(size)
+            size += -(-max(v.type.nbytes, 1) // 64) * 64
+        k.scratch_bytes = max(k.scratch_bytes, size)
+        self.scratch = "null"
+        if size:
+            self.scratch = k.em.let("getelementptr i8, ptr %ws, i64 SCRATCH")
+        self.own = [k.pointer(r) for r in results]
+        self.spare = [k.em.let(f"getelementptr i8, ptr {self.scratch}, i64 {at}") for at in spare]
+        self.results = results
+        self.ins = k.alloca(f"[{max(len(body.params), 1)} x ptr]")
+        self.outs = k.alloca(f"[{max(len(body.results), 1)} x ptr]")
+        self.const_pointers = [k.pointer(v) for v in consts]
+        self._fill_consts(body, self.ins)
+        self.test_ins = ""
+        self.test_out = ""
+
+    def _fill_consts(self, block: Block, ins: str) -> None:
+        first = len(block.params) - len(self.consts)
+        for i, pointer in enumerate(self.const_pointers):
+            self._put(ins, first + i, pointer)
+
+    def _put(self, array: str, at: int, pointer: str) -> None:
+        em = self.k.em
+        q = em.let(f"getelementptr ptr, ptr {array}, i64 {at}") if at else array
+        em.line(f"store ptr {pointer}, ptr {q}")
+
+    def phis(self) -> list[tuple[str, str]]:
+        out = []
+        for v, own, spare in zip(self.carry, self.own, self.spare):
+            # with a known number of steps the last one writes where the result belongs
+            first, second = (own, spare) if self.steps is None or self.steps % 2 else (spare, own)
+            out += [("ptr", self.k.pointer(v)), ("ptr", first), ("ptr", second)]
+        return out
+
+    def step(
+        self, state: Names, slices: Sequence[Slice], index: str, targets: Sequence[str]
+    ) -> Names:
+        k = self.k
+        for j in range(self.n):
+            self._put(self.ins, j, state[3 * j])
+            self._put(self.outs, j, state[3 * j + 1])
+        for j, s in enumerate(slices):
+            param = self.block.params[self.n + j]
+            self._put(self.ins, self.n + j, s.pointer(k, param, index))
+        for j, target in enumerate(targets):
+            self._put(self.outs, self.n + j, target)
+        call_body(k, self.block, self.ins, self.outs, self.scratch, self.fail)
+        new = []
+        for j in range(self.n):
+            _, to, after = state[3 * j : 3 * j + 3]
+            new += [to, after, to]
+        return new
+
+    def finish(self, state: Names, results: Sequence[Value]) -> None:
+        k, em = self.k, self.k.em
+        for j, (v, own) in enumerate(zip(self.carry, self.own)):
+            if not v.type.nbytes:
+                continue
+            at = state[3 * j]
+            if self.steps is None:
+                there = em.let(f"icmp eq ptr {at}, {own}")
+                copy, done = k.label(), k.label()
+                em.line(f"br i1 {there}, label %{done}, label %{copy}")
+                k.start_block(copy)
+                k.copy(own, at, v.type.nbytes)
+                em.line(f"br label %{done}")
+                k.start_block(done)
+            elif self.steps == 0:
+                k.copy(own, at, v.type.nbytes)
+
+    def test(self, block: Block, state: Names) -> str:
+        k, em = self.k, self.k.em
+        for j in range(self.n):
+            self._put(self.test_ins, j, state[3 * j])
+        call_body(k, block, self.test_ins, self.test_out, self.scratch, self.fail)
+        slot = em.let(f"load ptr, ptr {self.test_out}")
+        return load_element(k, BOOL, slot, "0")
+
+    def prepare_test(self, block: Block) -> None:
+        k = self.k
+        self.test_ins = k.alloca(f"[{max(len(block.params), 1)} x ptr]")
+        self.test_out = k.alloca("ptr")
+        self._put(self.test_out, 0, k.alloca("i64"))
+        self._fill_consts(block, self.test_ins)
+
+
+Runner = Inline | Called
+
+
+def call_body(
+    k: KernelEmitter, block: Block, ins: str, outs: str, scratch: str, fail: str | None
+) -> None:
+    """Call a body; leave with its return value if that is not 0."""
+    body, em = k.body(block), k.em
+    code = em.let(f"call i32 @{body.name}(ptr {ins}, ptr {outs}, ptr {scratch})")
+    if not body.may_fail:
+        return
+    k.may_fail = True
+    good, bad = k.label(), k.label()
+    ok = em.let(f"icmp eq i32 {code}, 0")
+    em.line(f"br i1 {ok}, label %{good}, label %{bad}")
+    k.start_block(bad)
+    if fail is None:
+        em.line(f"ret i32 {code}")
+    else:
+        em.line(f"store i32 {code}, ptr {fail}.code")
+        em.line(f"br label %{fail[1:]}")
+    k.start_block(good)
+
+
+class Slice:
+    """Element ``t`` of a scanned operand: in memory at ``base + t * step``, or t itself."""
+
+    __slots__ = ("base", "slot", "step")
+
+    def __init__(self, k: KernelEmitter, base: str | None, step: int) -> None:
+        self.base = base
+        self.step = step
+        self.slot = k.alloca("i64") if base is None else ""
+
+    def elements(self, k: KernelEmitter, param: Value, index: str) -> Names:
+        dtype = param.type.dtype
+        if self.base is None:
+            return [convert(k.em, index, I64, dtype, 1)]
+        pointer = offset(k, self.base, index, self.step)
+        return [load_element(k, dtype, pointer, str(i)) for i in range(param.type.size)]
+
+    def pointer(self, k: KernelEmitter, param: Value, index: str) -> str:
+        if self.base is not None:
+            return offset(k, self.base, index, self.step)
+        dtype = param.type.dtype
+        value = convert(k.em, index, I64, dtype, 1)
+        k.em.line(f"store {memory_type(dtype)} {value}, ptr {self.slot}")
+        return self.slot
