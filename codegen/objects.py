@@ -2,7 +2,8 @@
 
 ``kernel_object(fn)`` is ``compile_kernel`` and ``engine.object_code``, unless the same was compiled
 before.  The key is a digest of the function's structure (operations, types, attributes by bits; no
-names, no source lines), so a function that is found needs no planning, no LLVM text and no LLVM.
+names, no source lines), so a function that is found needs no planning, no LLVM text and no LLVM;
+and if it is deferred, the digest is of the function it is made from, and it is not even made.
 
 Invariant: the key covers whatever the object code may depend on: the structure, the level, the
 sources of ``tapec.ir`` and ``tapec.codegen``, the versions, and the CPU with its features.
@@ -28,6 +29,7 @@ from tapec.codegen.kernel import compile_kernel
 from tapec.codegen.plan import all_nests
 from tapec.codegen.target import host
 from tapec.ir.core import NO_ATTRS, Block, Dense, Function, Type, Value
+from tapec.ir.deferred import origin
 
 __all__ = ["KernelObject", "exported", "function_key", "kernel_object", "text_object"]
 
@@ -136,29 +138,34 @@ def text_object(text: str, opt: int) -> bytes:
 @functools.cache
 def _environment() -> str | None:
     """A digest of all that object code depends on besides the function; None if that cannot be
-    known, because a source file is missing or was changed after it was loaded."""
+    known, because a source file is missing or was changed after it was loaded.
+
+    Sources are told apart by place, size and time of modification, as Python's own byte code is.
+    """
     tapec = sys.modules["tapec"]
-    digest = hashlib.sha256()
-    facts = (
+    facts: list[Any] = [
         getattr(tapec, "__version__", ""), sys.implementation.cache_tag, sys.version_info[:2],
         np.__version__, object.__basicsize__, platform.machine(), sys.platform, host().key,
         engine.cache_key(""),
-    )  # fmt: skip
-    digest.update(repr(facts).encode())
+    ]  # fmt: skip
     try:
         for package in ("tapec.ir", "tapec.codegen"):
             folder = sys.modules[package].__path__[0]
-            for name in sorted(os.listdir(folder)):
-                if name.endswith(".py"):
-                    with open(os.path.join(folder, name), "rb") as file:
-                        if os.fstat(file.fileno()).st_mtime > _STARTED:
-                            return None
-                        source = file.read()
-                    digest.update(f"{name} {len(source)} ".encode())
-                    digest.update(source)
+            facts.append(os.path.realpath(folder))
+            with os.scandir(folder) as entries:
+                sources = sorted((e for e in entries if e.name.endswith(".py")), key=_name)
+            for entry in sources:
+                found = entry.stat()
+                if found.st_mtime > _STARTED:
+                    return None
+                facts.append((entry.name, found.st_size, int(found.st_mtime)))
     except OSError:
         return None
-    return digest.hexdigest()
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
 
 
 def function_key(fn: Function, opt: int | None) -> str | None:
@@ -169,12 +176,13 @@ def function_key(fn: Function, opt: int | None) -> str | None:
     environment = _environment()
     if environment is None:
         return None
+    base, recipe = origin(fn)
     shape = _Shape()
     try:
-        shape.block(fn.block)
+        shape.block(base.block)
     except (KeyError, TypeError):  # malformed, or an attribute that this does not know
         return None
-    digest = hashlib.sha256(f"{environment} function {opt} ".encode())
+    digest = hashlib.sha256(f"{environment} function {opt} {recipe} ".encode())
     digest.update(array("q", shape.words).tobytes())
     for kind in shape.kinds:
         digest.update(repr(kind).encode())

@@ -21,12 +21,13 @@ import numpy as np
 from tapec import options
 from tapec.depends import MISSING, SIZE, Read
 from tapec.errors import InternalError
-from tapec.ir.core import Function, Type
+from tapec.ir.core import Function, Type, Value, walk
 from tapec.ir.custom import expand
+from tapec.ir.deferred import origin, param_types, reorder, result_types, simplify
 from tapec.ir.interp import GuardFailed, interpret
 from tapec.signature import Flat, Spec, native_array
 from tapec.trace import Traced
-from tapec.transforms import Program, Result, simplify
+from tapec.transforms import Program, Result
 
 if TYPE_CHECKING:
     from tapec.codegen.abi import Arg, Structure, Variant
@@ -45,9 +46,10 @@ MAX_NATIVE_READS = 40
 
 def compile_program(program: Program, traced: Traced, reads: Sequence[Read] = ()) -> Compiled:
     """Compile, as the options say.  ``reads``: what native calls must find unchanged."""
-    fn = expand(program.fn)
-    if fn is not program.fn:  # bodies of functions with custom rules are in place only now
-        program = program._replace(fn=simplify(fn))
+    base, _ = origin(program.fn)
+    if any(op.name == "custom" for op in walk(base.block)):
+        # bodies of functions with custom rules are in place only now
+        program = program._replace(fn=simplify(expand(program.fn)))
     if options.backend() == "interpret":
         return InterpretedProgram(program, traced)
     return NativeProgram(program, traced, reads)
@@ -104,11 +106,9 @@ class Compiled:
         self.program = program
         self.captures: list[Array] = list(traced.captures)
         self.leaves = len(traced.flat.traced)
-        params = program.fn.params
-        self.capture_types = [
-            p.type for p in params[self.leaves : self.leaves + len(self.captures)]
-        ]
-        self.boxes = ["array"] * len(program.fn.results)
+        params = param_types(program.fn)
+        self.capture_types = params[self.leaves : self.leaves + len(self.captures)]
+        self.boxes = ["array"] * len(result_types(program.fn))
         if program.sweep is None:
             for leaf in program.leaves:
                 if isinstance(leaf, Result):
@@ -133,7 +133,7 @@ class Compiled:
         sweep = self.program.sweep
         assert sweep is not None
         seeds = [np.zeros(t.shape, t.dtype.np) for t in sweep.seeds]
-        results = [r.type for r in self.program.fn.results]
+        results = result_types(self.program.fn)
         n = len(seeds) if sweep.forward else len(results)
         blocks: list[Any] = [None] * (len(seeds) * len(results))
         for s, seed in enumerate(seeds):
@@ -188,7 +188,8 @@ class NativeProgram(Compiled):
     def __init__(self, program: Program, traced: Traced, reads: Sequence[Read] = ()) -> None:
         super().__init__(program, traced)
         fn = program.fn
-        params = list(fn.params)
+        # The function itself is computed only if its machine code is not on disk.
+        params = [Value(t) for t in param_types(fn)]
         n = self.leaves
         leaves, captured = params[:n], params[n : n + len(self.captures)]
         seeds = params[n + len(self.captures) :]
@@ -214,15 +215,16 @@ class NativeProgram(Compiled):
             assert structure is not None
             shape: Structure = structure[0]
         else:
-            shape = tuple(range(len(fn.results)))
-        self.guarded = any(op.name == "guard" for op in fn.ops)
+            shape = tuple(range(len(result_types(fn))))
         self.args = args
-        native_fn = Function(fn.name, order, fn.ops, fn.results)
+        place = {p: k for k, p in enumerate(params)}
+        native_fn = reorder(fn, [place[p] for p in order])
         checked = _native_reads(reads) if self.direct else None
         self.linkable = checked is not None
         self.variant, self.made = _build(
             native_fn, args, self.boxes, shape, self.stable, checked or ()
         )
+        self.guarded = self.made.facts.guards > 0
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
         program = self.program
@@ -392,8 +394,8 @@ def _build(
     from tapec.codegen.objects import kernel_object
 
     results = tuple(
-        Boxed("array" if box == "complex" else box, r.type)  # type: ignore[arg-type]
-        for box, r in zip(boxes, fn.results)
+        Boxed("array" if box == "complex" else box, t)  # type: ignore[arg-type]
+        for box, t in zip(boxes, result_types(fn))
     )
 
     def load(made: KernelObject) -> Variant:

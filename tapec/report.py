@@ -199,6 +199,7 @@ def report(
     traced = dispatcher.trace(subject, flattened.flat)
     done("trace")
     program = build(traced, dispatcher.transform)
+    _ = program.fn.ops  # deferred until now
     done("transform")
     source = compile_kernel(program.fn)
     done("loops and text")
@@ -377,9 +378,10 @@ def stats(dispatcher: Dispatcher) -> Stats:
 
 def _variant_stats(variant: Variant) -> VariantStats:
     from tapec.backend import NativeProgram
+    from tapec.ir.deferred import param_types
 
     compiled = variant.compiled
-    params = ", ".join(str(p.type) for p in variant.program.fn.params[: compiled.leaves])
+    params = ", ".join(str(t) for t in param_types(variant.program.fn)[: compiled.leaves])
     made = compiled.made if isinstance(compiled, NativeProgram) else None
     return VariantStats(
         params,

@@ -19,6 +19,7 @@ from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, C128, F64, I64, Function, Type, Value
+from tapec.ir.deferred import jvp, param_types, result_types, select, simplify, vjp
 from tapec.seeding import all_seeds, fits, small
 from tapec.signature import Spec
 from tapec.trace import Constant, Output, Traced, where_defined
@@ -121,13 +122,6 @@ def _program(
     wrapped, treedef = trees.flatten(tree)
     leaves = tuple([w.content for w in wrapped])
     return Program(simplify(fn), leaves, treedef, tuple(seeds), sweep, fn)
-
-
-def simplify(fn: Function) -> Function:
-    """``fn`` simplified, and verified where that is on."""
-    from tapec.ir.passes import run_passes
-
-    return run_passes(fn, ("simplify",))
 
 
 class _Leaf:
@@ -265,10 +259,8 @@ def _jit(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
     """Results of ``traced.fn``, then the gradients; and where those start."""
-    from tapec.ir.vjp import vjp
-
     fn = simplify(traced.fn)
-    return vjp(fn, _wrt(traced), [value], seeds=False), len(fn.results)
+    return vjp(fn, _wrt(traced), [value], seeds=False), len(result_types(fn))
 
 
 def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
@@ -277,8 +269,8 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
     keep: list[int] = []
     if transform.kind == "value_and_grad" or transform.has_aux:
         keep = list(range(base))
-    grads = list(range(base, len(fn.results)))
-    fn = select_results(fn, keep + grads)
+    grads = list(range(base, len(result_types(fn))))
+    fn = select(fn, keep + grads)
     start = len(keep)
     leaves = [
         _Leaf(Result(start + k, _gradient_box(spec))) for k, spec in enumerate(_specs(traced))
@@ -293,13 +285,11 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 
 def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
-    from tapec.ir.jvp import jvp
-
     fn = simplify(traced.fn)
     wrt = _wrt(traced)
     forward = jvp(fn, wrt)
     tangents = _tangent_indices(fn)
-    n = len(fn.results)
+    n = len(result_types(fn))
     out = _output_tree(traced)
     dot = traced.treedef.unflatten(
         [
@@ -311,13 +301,13 @@ def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
             for x in traced.leaves
         ]
     )
-    seeds = [fn.params[p].type for p in wrt]
+    seeds = [param_types(fn)[p] for p in wrt]
     return _program(forward, (out, dot), seeds)
 
 
 def _tangent_indices(fn: Function) -> dict[int, int]:
     """Result index → index among the results that have a tangent (inexact dtype)."""
-    inexact = [i for i, r in enumerate(fn.results) if r.type.dtype.is_inexact]
+    inexact = [i for i, t in enumerate(result_types(fn)) if t.dtype.is_inexact]
     return {i: k for k, i in enumerate(inexact)}
 
 
@@ -327,16 +317,14 @@ def _vjp(traced: Traced, transform: Transform, inline: bool) -> Program:
 
 def pullback(traced: Traced) -> Program:
     """Cotangents of the outputs (seeds, for the inexact results) → those of the arguments."""
-    from tapec.ir.vjp import vjp
-
     fn = simplify(traced.fn)
     outputs = list(_tangent_indices(fn))
     reverse = vjp(fn, _wrt(traced), outputs)
-    base = len(fn.results)
-    reverse = select_results(reverse, range(base, len(reverse.results)))
+    base = len(result_types(fn))
+    reverse = select(reverse, range(base, len(result_types(reverse))))
     leaves = [_Leaf(Result(k, _gradient_box(s))) for k, s in enumerate(_specs(traced))]
     tree = _argument_trees(traced, Transform("vjp", None, False), leaves)
-    return _program(reverse, tree, [fn.results[i].type for i in outputs])
+    return _program(reverse, tree, [result_types(fn)[i] for i in outputs])
 
 
 def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
@@ -476,18 +464,16 @@ def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:
 
 
 def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
-    from tapec.ir.jvp import jvp
-
     value, _ = _split_aux(traced, transform, traced.subject)
     fn, base = _reverse(traced, value.slot)
-    fn = simplify(select_results(fn, range(base, len(fn.results))))
+    fn = simplify(select(fn, range(base, len(result_types(fn)))))
     wrt = _wrt(traced)
-    n = len(fn.results)
+    n = len(result_types(fn))
     both = jvp(fn, wrt)
-    fn = select_results(both, range(n, len(both.results)))
+    fn = select(both, range(n, len(result_types(both))))
     leaves = [_Leaf(Result(k, _gradient_box(s))) for k, s in enumerate(_specs(traced))]
     tree = _argument_trees(traced, transform, leaves)
-    program = _program(fn, tree, [both.params[p].type for p in wrt])
+    program = _program(fn, tree, [param_types(both)[p] for p in wrt])
     return program._replace(vector=True)
 
 

@@ -1,0 +1,156 @@
+"""Functions that are computed when their operations are asked for.
+
+A transform of a large program takes longer than loading the machine code of the result, which
+may lie on disk.  ``simplify``, ``vjp``, ``jvp``, ``select`` and ``reorder`` here are those of the
+other modules, but return a ``Deferred``: a ``Function`` that knows its types, and its *recipe*,
+at once, and its block at the first use of ``block``, ``params``, ``ops`` or ``results``.
+
+Invariant: equal recipes and equal base functions give equal functions.
+
+>>> from tapec.ir.parser import parse
+>>> f = parse("func @f(%x: f64[]) -> (f64[]) {\\n %y = sin %x : f64[]\\n return %y }")
+>>> g = select(vjp(simplify(f), [0], [0], seeds=False), [1])
+>>> result_types(g), g.recipe[0], g.ready
+((f64[],), 'select', False)
+>>> [op.name for op in simplify(g).ops]
+['cos']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapec.ir.core import Block, Function, Type
+
+__all__ = [
+    "Deferred", "jvp", "origin", "param_types", "reorder", "result_types", "select", "simplify",
+    "vjp",
+]  # fmt: skip
+
+Types = tuple[Type, ...]
+
+
+class Deferred(Function):
+    """See the module docstring.  ``base``: the function that the recipe starts from."""
+
+    __slots__ = ("_made", "base", "make", "param_types", "recipe", "result_types")
+
+    def __init__(
+        self,
+        source: Function,
+        step: tuple[Any, ...],
+        make: Callable[[Function], Function],
+        params: Types,
+        results: Types,
+    ) -> None:
+        self.name = source.name
+        self.base, inner = origin(source)
+        self.recipe = (*step, inner)
+        self.make = lambda: make(source)
+        self.param_types = params
+        self.result_types = results
+        self._made: dict[str, Block] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the block has been computed."""
+        return bool(self._made)
+
+    @property
+    def block(self) -> Block:  # type: ignore[override]
+        found = self._made.get("block")
+        if found is None:
+            # Of two threads that compute it, both get the first one's.
+            found = self._made.setdefault("block", self.make().block)
+        return found
+
+    def __repr__(self) -> str:
+        if self.ready:
+            return super().__repr__()
+        return f"<Deferred @{self.name}{self.param_types} -> {self.result_types}>"
+
+
+def origin(fn: Function) -> tuple[Function, tuple[Any, ...]]:
+    """The function that ``fn`` is made from, and how."""
+    return (fn.base, fn.recipe) if isinstance(fn, Deferred) else (fn, ())
+
+
+def param_types(fn: Function) -> Types:
+    """The types of the parameters, without computing a deferred function."""
+    return fn.param_types if isinstance(fn, Deferred) else tuple([p.type for p in fn.params])
+
+
+def result_types(fn: Function) -> Types:
+    """The types of the results, without computing a deferred function."""
+    return fn.result_types if isinstance(fn, Deferred) else tuple([r.type for r in fn.results])
+
+
+# -- transforms -------------------------------------------------------------------------
+
+
+def simplify(fn: Function) -> Function:
+    """``run_passes(fn, ("simplify",))``."""
+
+    def make(fn: Function) -> Function:
+        from tapec.ir.passes import run_passes
+
+        return run_passes(fn, ("simplify",))
+
+    return Deferred(fn, ("simplify",), make, param_types(fn), result_types(fn))
+
+
+def vjp(
+    fn: Function, wrt: Sequence[int], outputs: Sequence[int], *, seeds: bool = True
+) -> Function:
+    """``tapec.ir.vjp.vjp``."""
+    params, results = param_types(fn), result_types(fn)
+    wrt, outputs = tuple(wrt), tuple(outputs)
+
+    def make(fn: Function) -> Function:
+        from tapec.ir.vjp import vjp
+
+        return vjp(fn, wrt, outputs, seeds=seeds)
+
+    seeded = tuple([results[i] for i in outputs]) if seeds else ()
+    gradients = tuple([params[i] for i in wrt])
+    return Deferred(fn, ("vjp", wrt, outputs, seeds), make, params + seeded, results + gradients)
+
+
+def jvp(fn: Function, wrt: Sequence[int]) -> Function:
+    """``tapec.ir.jvp.jvp``."""
+    params, results = param_types(fn), result_types(fn)
+    wrt = tuple(wrt)
+
+    def make(fn: Function) -> Function:
+        from tapec.ir.jvp import jvp
+
+        return jvp(fn, wrt)
+
+    tangents = tuple([params[i] for i in wrt])
+    moved = tuple([t for t in results if t.dtype.is_inexact])
+    return Deferred(fn, ("jvp", wrt), make, params + tangents, results + moved)
+
+
+def select(fn: Function, indices: Sequence[int]) -> Function:
+    """``fn`` with only these results."""
+    indices = tuple(indices)
+    results = result_types(fn)
+
+    def make(fn: Function) -> Function:
+        return Function(fn.name, fn.params, fn.ops, [fn.results[i] for i in indices])
+
+    wanted = tuple([results[i] for i in indices])
+    return Deferred(fn, ("select", indices), make, param_types(fn), wanted)
+
+
+def reorder(fn: Function, order: Sequence[int]) -> Function:
+    """``fn`` with parameter ``order[k]`` at place k."""
+    order = tuple(order)
+    params = param_types(fn)
+
+    def make(fn: Function) -> Function:
+        return Function(fn.name, [fn.params[i] for i in order], fn.ops, fn.results)
+
+    wanted = tuple([params[i] for i in order])
+    return Deferred(fn, ("reorder", order), make, wanted, result_types(fn))
