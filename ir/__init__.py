@@ -12,8 +12,11 @@ from tapec.ir import (  # noqa: F401
     indexing,
     linalg,
     loops,
+    lu,
     reduce,
     shape,
+    spectral,
+    triangular,
 )
 from tapec.ir.builder import Builder
 from tapec.ir.core import (

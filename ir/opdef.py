@@ -58,6 +58,8 @@ class Samples:
     high: float | tuple[float, ...] = 3.0
     ulp: float = 4.0
     cases: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = ()
+    #: the test module that draws operands of its own instead (special matrices)
+    swept_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
