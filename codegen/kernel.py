@@ -17,6 +17,7 @@ from typing import Any
 
 from tapec.codegen import plan as planning
 from tapec.codegen.body import Node
+from tapec.codegen.lapack import work_of
 from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
 from tapec.codegen.memory import Layout, lay_out
@@ -515,6 +516,8 @@ def _work(program: Program, bodies: dict[Block, Body]) -> float:
             if step.op.name == "dot":
                 g = step.op.attrs["gemm"]
                 total += 0.05 * g.k * step.op.results[0].type.size
+            elif "lapack" in step.op.attrs:
+                total += 0.05 * work_of(step.op)
     return total
 
 

@@ -8,6 +8,7 @@
 - itself, if it is small: it is then unrolled in registers.
 
 A reduction over very few elements is written out as elementwise operations.
+Decompositions of matrices are prepared by ``matrices``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from tapec.codegen.gemm import FEW_TERMS, lower_dot
+from tapec.codegen.matrices import expand_matrices
 from tapec.codegen.plan import SMALL
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
@@ -26,6 +28,7 @@ __all__ = ["lower"]
 
 def lower(fn: Function) -> Function:
     """See the module docstring."""
+    fn = expand_matrices(fn)
     if not any(op.name in ("call", "dot") or op.regions or _few(op) for op in fn.ops):
         return fn
     alone = _transposed_products(fn)

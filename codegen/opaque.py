@@ -9,6 +9,7 @@ import numpy as np
 from tapec.codegen.body import strides_of
 from tapec.codegen.control import emit_region
 from tapec.codegen.gemm import emit_gemm
+from tapec.codegen.lapack import EMIT_LAPACK
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
 from tapec.codegen.straight import better
@@ -29,6 +30,8 @@ def emit_opaque(k: KernelEmitter, step: Opaque) -> None:
         emit_region(k, step.op)
     elif step.op.name == "place":
         _place(k, step)
+    elif "lapack" in step.op.attrs:
+        EMIT_LAPACK[step.op.name](k, step.op)
     else:
         _EMIT[step.op.name](k, step.op)
 

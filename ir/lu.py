@@ -54,7 +54,6 @@ from tapec.ir.opdef import define
 from tapec.ir.triangular import right_hand_side, substituted, triangular_solve
 
 if TYPE_CHECKING:
-    from tapec.ir.batch import BatchBuilder
     from tapec.ir.builder import Builder
 
 __all__ = ["lu_parts", "others_product"]

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapec.ir.adjoint import AdjointBuilder
-
 from tapec.ir.core import BOOL, Attrs, Op, Type, Value
 from tapec.ir.matrix import (
     Cts,

@@ -8,12 +8,15 @@ symmetrised, since both read one triangle).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tapec.codegen import compile_kernel, engine, libraries
+from tapec.codegen.objects import exported
 from tapec.ir import F32, F64, OPS, Builder, Function, Type, Value, interpret, jvp, verify, vjp
 from tapec.ir.matrix import product, symmetrized, transposed
 from tapec.ir.passes import simplify
@@ -48,7 +51,7 @@ def singular(full: bool) -> Emit:
         k = s.type.shape[-1]
         lead = s.type.ndim - 1
         out = [s]
-        for x, axis in ((u, 1), (transposed(b, vt), 1)):
+        for x in (u, transposed(b, vt)):
             n = x.type.shape[-1]
             start, size = [0] * (lead + 2), list(x.type.shape)
             size[-1] = k
@@ -143,7 +146,7 @@ for _lower in (True, False):
 def build(name: str, dtype: Any = F64) -> tuple[Function, list[Array]]:
     emit, draws = CASES[name]
     rng = np.random.default_rng(7)
-    arrays = [draw(rng).astype(dtype.np) for draw in draws]
+    arrays: list[Array] = [draw(rng).astype(dtype.np) for draw in draws]
     b = Builder()
     xs = [b.param(Type(dtype, a.shape), "abc"[k]) for k, a in enumerate(arrays)]
     return verify(b.function("f", emit(b, xs))), arrays
@@ -155,6 +158,30 @@ def close(got: Sequence[Any], want: Sequence[Any], tolerance: float) -> None:
         np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance)
 
 
+def native(fn: Function) -> Callable[[Sequence[Any]], list[Array]]:
+    """``fn`` compiled, called with plain pointers; the workspace starts as garbage."""
+    source = compile_kernel(fn)
+    library = engine.compile_module(
+        exported(source.text), libraries.resolve(source.symbols), opt=0, exports=["kernel"]
+    )
+    pointer = ctypes.c_void_p
+    entry = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer)(library.address("kernel"))
+
+    def call(arrays: Sequence[Any]) -> list[Array]:
+        ins = [np.ascontiguousarray(a) for a in arrays]
+        outs = [np.full(r.type.shape, 77, r.type.dtype.np) for r in fn.results]
+        work = np.full(source.workspace_bytes + 128, 0xFF, np.uint8)
+        p_in = (pointer * (len(ins) + 1))(*[a.ctypes.data for a in ins])
+        p_out = (pointer * (len(outs) + 1))(*[a.ctypes.data for a in outs])
+        at = (work.ctypes.data + 63) // 64 * 64
+        code = entry(ctypes.addressof(p_in), ctypes.addressof(p_out), at)
+        assert not code, f"guard {code} failed"
+        return outs
+
+    call.library = library  # type: ignore[attr-defined]
+    return call
+
+
 # -- values -----------------------------------------------------------------------------
 
 
@@ -162,8 +189,6 @@ def close(got: Sequence[Any], want: Sequence[Any], tolerance: float) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_native(name: str, dtype: Any) -> None:
     """The value and its gradient, native against interpreted."""
-    from test_native import native
-
     fn, arrays = build(name, dtype)
     derived = simplify(vjp(fn))
     rng = np.random.default_rng(3)
@@ -246,7 +271,7 @@ def test_second_derivative(name: str) -> None:
         total = term if total is None else b.add(total, term)
     along = b.function("along", [total])  # type: ignore[list-item]
     rng = np.random.default_rng(9)
-    given = [*arrays, *[rng.uniform(-1, 1, a.shape) for a in arrays[:n]]]
+    given: list[Array] = [*arrays, *[rng.uniform(-1, 1, a.shape) for a in arrays[:n]]]
     reverse = interpret(simplify(vjp(along, wrt, seeds=False)), given)[1:]
     forward = interpret(simplify(jvp(gradient, wrt)), given)[-n:]
     close(forward, reverse, 1e-8)
