@@ -46,6 +46,8 @@ Array = np.ndarray[Any, Any]
 
 #: A graph longer than this is closed, so that a loop without end does not hold its past.
 MAX_VALUES = 1 << 16
+#: Values wait for values of older graphs, that wait in turn, at most so deep.
+MAX_DEPTH = 32
 #: States kept in the trie before it is started afresh.
 MAX_STATES = 1 << 20
 #: Different constants at one place before numbers there become inputs.
@@ -258,12 +260,14 @@ class Graph:
     the gradient of input k goes: None, a weak reference to a leaf, or ``(node, index)``.
     """
 
+    depth = 0  # of graphs that have to be evaluated first
     special = False  # another mode than plain recording is active
     linked = False  # some input's gradient goes to a node rather than a leaf
     freed: list[int] | None = None  # roots that were differentiated without retain_graph
     mutated: dict[int, Any] | None = None  # value index → (version, storage) after a write
     hooks: dict[int, Any] | None = None  # value index → what happens at its gradient
     packed: list[Any] | None = None
+    untracked: set[int] | None = None  # inputs made in inference mode
     nodes: Any = None
 
     def __init__(self) -> None:
@@ -304,8 +308,10 @@ class Graph:
         else:
             if data is None:
                 data = (source, x._index)
-                if not requires and source.state.index >= MAX_VALUES:
-                    data = x.materialized()
+                if not requires and source.depth >= MAX_DEPTH:
+                    data = source.value(x._index)
+                else:
+                    self.depth = max(self.depth, source.depth + 1)
             if requires:
                 edge = (source, x._index)
                 self.linked = True

@@ -186,7 +186,15 @@ class Tensor(Operators, Methods, Shapes):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not self.is_leaf:
+            raise self._not_a_leaf()
         self.requires_grad_(value)
+
+    def _not_a_leaf(self) -> TensorError:
+        return TensorError(
+            f"{_here()}you can only change requires_grad of leaf tensors, and {self._described()} "
+            "is the result of an operation; instead: use detach()"
+        )
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Let a leaf require grad, or not.
@@ -199,10 +207,7 @@ class Tensor(Operators, Methods, Shapes):
             return self
         if self._kind.requires:
             if not self.is_leaf:
-                raise TensorError(
-                    f"{_here()}you can only change requires_grad of leaf tensors, and {self._described()} "
-                    "is the result of an operation; instead: use detach()"
-                )
+                raise self._not_a_leaf()
         else:
             _check_differentiable(self._type)
         data = self.materialized()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapec.graph import Const, Graph, TensorTypeError, current, modes
+from tapec.graph import Const, Graph, TensorError, TensorTypeError, current, modes, place_of
 from tapec.source import user_site
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ def position(g: Graph, x: Tensor) -> int:
         s = m.storage
         if s is not None and m.seen != s.version:
             x._refresh()
+        if m.inference and modes.grad and not modes.inference:
+            at = x._slot if x._gid == g.id else g.enter(x)
+            if g.untracked is None:
+                g.untracked = set()
+            g.untracked.add(at)
+            g.special = True
+            return at
         if m.leaf:
             return x._slot if x._gid == g.id else g.enter(x)
         if m.node is not None and x._graph is not g:
@@ -135,6 +142,14 @@ def _after(g: Graph, t: Any) -> None:
         from tapec.tensor_class import meta_of
 
         meta_of(t).inference = True
+    if g.untracked and t._kind.requires:
+        from tapec.autograd.versions import saved_values
+
+        if g.untracked.intersection(saved_values(g, t._index)):
+            raise TensorError(
+                f"{place_of(g.sites[t._index], g.places[t._index])}: Inference tensors cannot be "
+                "saved for backward; instead: use clone() to get a normal tensor"
+            )
     if modes.saved_hooks:
         from tapec.autograd.saved import pack_saved
 

@@ -184,11 +184,12 @@ def accumulate(leaf: Tensor, grad: Any, run_hooks: bool = True) -> None:
     if held is None:
         m.grad = Tensor._of(grad) if isinstance(grad, np.ndarray) else _fresh(grad)
     elif isinstance(grad, np.ndarray) or not (grad.requires_grad or held.requires_grad):
+        # without create_graph the sum is not recorded, as if written to in place
         array = grad if isinstance(grad, np.ndarray) else grad.materialized()
+        total = np.asarray(held.materialized() + array)
         if held.requires_grad:
-            m.grad = held + Tensor._of(array)
-        else:
-            held._rebind(np.asarray(held.materialized() + array))
+            held.detach_()
+        held._rebind(total)
     else:
         m.grad = held + grad
     if m.post_hooks:
