@@ -433,6 +433,7 @@ _OWN: dict[str, Callable[[Emitter, Op, DType, int, list[str]], str]] = {
     "shift_left": _emit_shift("shl"),
     "shift_right": _emit_shift("ashr"),
     "sign": _emit_sign,
+    "stop": lambda em, op, dt, w, a: a[0],
     "strong_mul": _emit_strong_mul,
 }
 

@@ -1,7 +1,8 @@
-"""Op entries: ``guard`` and ``call``.
+"""Op entries: ``guard``, ``stop`` and ``call``.
 
 ``guard(cond; expected)`` has no result: the kernel fails unless the condition has the
-expected value, before any result is visible.  ``call(args; name)`` has one region, the body
+expected value, before any result is visible.  ``stop`` is its operand, but a constant to
+derivatives.  ``call(args; name)`` has one region, the body
 of the callee, which sees only its own parameters.  Transforms need no rule for ``call``:
 they inline it first.
 """
@@ -65,6 +66,24 @@ define(
         )
     ),
     doc="The kernel fails with `message`'s place unless the operand equals `expected`.",
+)
+
+
+def _stop_infer(types: Types, attrs: Attrs) -> Types:
+    count("stop", types, 1)
+    return types
+
+
+define(
+    "stop",
+    infer=_stop_infer,
+    numpy=lambda arrays, attrs: arrays[0],
+    llvm="own:stop",
+    elementwise=True,
+    nondifferentiable=True,
+    cost=0,
+    samples=Samples(ulp=0.0),
+    doc="The operand, a constant to derivatives.",
 )
 
 

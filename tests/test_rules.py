@@ -196,6 +196,34 @@ example(
     lambda b, x: b.strong_mul(x, b.array(np.linspace(-1, 1, 150).astype(x.type.dtype.np))),
 )
 
+# -- shifted exponentials -----------------------------------------------------------------
+
+
+def _shift(b: Builder, x: Value, m: Value) -> tuple[Value, Value, Value]:
+    gap = b.sub(x, b.broadcast(m, x.type.shape, (0,)))
+    e = b.exp(gap)
+    return gap, e, b.reduce_sum(e, (1,))
+
+
+def _logsumexp(b: Builder, x: Value, m: Value) -> Value:
+    return b.add(m, b.log(_shift(b, x, m)[2]))
+
+
+def _softmax(b: Builder, x: Value, m: Value) -> Value:
+    _, e, s = _shift(b, x, m)
+    return b.div(e, b.broadcast(s, x.type.shape, (0,)))
+
+
+def _log_softmax(b: Builder, x: Value, m: Value) -> Value:
+    gap, _, s = _shift(b, x, m)
+    return b.sub(gap, b.broadcast(b.log(s), x.type.shape, (0,)))
+
+
+example("logsumexp_shift", "f64[10,12] f64[10]", _logsumexp)
+example("softmax_shift", "f64[10,12] f64[10]", _softmax)
+example("log_softmax_shift", "f64[10,12] f64[10]", _log_softmax)
+
+
 # -- selection and logic ----------------------------------------------------------------
 
 example("select_same", f"{B} {V}", lambda b, c, x: b.select(c, x, x))
