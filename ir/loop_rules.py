@@ -17,6 +17,7 @@ from typing import Any
 from tapec.ir.builder import Builder
 from tapec.ir.core import Block, Dense, Function, Op, Value
 from tapec.ir.dce import has_effect, live_ops
+from tapec.ir.loop_index import renamed
 from tapec.ir.loops import REGION_OPS, phases, scan_parts
 from tapec.ir.opdef import OPS
 
@@ -24,28 +25,6 @@ __all__ = ["hoist", "prune", "specialise"]
 
 _VIEWS = frozenset(("broadcast", "reshape", "slice", "transpose"))
 _SMALL = 16
-
-
-def _renamed(block: Block, env: dict[Value, Value]) -> Block:
-    """``block`` with other values for some of its parameters (which stay in its list)."""
-    env = dict(env)
-    ops: list[Op] = []
-    for op in block.ops:
-        if env.keys().isdisjoint(op.operands):
-            ops.append(op)
-            continue
-        new = Op(
-            op.name,
-            tuple([env.get(v, v) for v in op.operands]),
-            tuple([r.type for r in op.results]),
-            op.attrs,
-            op.regions,
-            op.loc,
-            op.results[0].hint if op.results else None,
-        )
-        env.update(zip(op.results, new.results))
-        ops.append(new)
-    return Block(block.params, ops, [env.get(v, v) for v in block.results])
 
 
 def _constant_op(v: Value) -> Op | None:
@@ -110,7 +89,7 @@ def _merge(
 def _apply(block: Block, params: list[Value], env: dict[Value, Value], consts: list[Op]) -> Block:
     if not env:
         return Block(params, block.ops, block.results)
-    done = _renamed(block, env)
+    done = renamed(block, env)
     return Block(params, [*consts, *done.ops], done.results)
 
 
@@ -252,7 +231,7 @@ def hoist(
                 added.append(outside[r])
         new_params.append(mine)
         blocks.append(
-            _renamed(Block(region.params, ops, region.results), env)
+            renamed(Block(region.params, ops, region.results), env)
             if env
             else Block(region.params, ops, region.results)
         )

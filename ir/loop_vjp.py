@@ -28,7 +28,7 @@ from tapec.ir.loops import (
     scan_parts,
 )
 from tapec.ir.opdef import OPS
-from tapec.ir.residuals import Split, split
+from tapec.ir.residuals import Split, split, without_guards
 from tapec.ir.vjp import active_values, pull_back
 
 __all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
@@ -366,7 +366,7 @@ def _emit_while_vjp(
     directions: list[bool] = []
     for p, phase in enumerate(loops):  # the phases that there are, with residuals
         block = pulls[p].split.forward.block if p in pulls else phase.body
-        blocks.append(block)
+        blocks.append(without_guards(block))  # the loop itself has checked them
         carries.append(list(op.operands[phase.first : phase.first + phase.n_carry]))
         reads.append(list(phase.reads))
         directions.append(phase.reverse)
@@ -429,7 +429,7 @@ def _emit_while_vjp(
         reads.append(mine)
         directions.append(not phase.reverse)
         total += len(init)
-    made = emit_while(b, op.regions[0], blocks, carries, consts, reads, directions)
+    made = emit_while(b, without_guards(op.regions[0]), blocks, carries, consts, reads, directions)
     any_masked = any(pull.masked for pull in pulls.values())
     for position, at in places:
         found[position] = made.results[at]

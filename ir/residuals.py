@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tapec.ir.builder import Builder
-from tapec.ir.core import Function, Op, Value
-from tapec.ir.dce import live_ops
+from tapec.ir.core import Block, Function, Op, Value, walk
+from tapec.ir.dce import live_ops, rebuilt
 from tapec.ir.opdef import OPS
 
-__all__ = ["Split", "split"]
+__all__ = ["Split", "split", "without_guards"]
 
 #: Elementwise operations from this cost on are not computed twice.
 DEAR = 10
@@ -67,12 +67,9 @@ def split(
     chosen = _minimum_cut(
         [v for v in needed if v not in free and v not in invariant], free | invariant, weight, remat
     )
-    forward = Function(
-        pull.name,
-        params,
-        live_ops(pull.ops, [*pull.results[:n_results], *chosen]),
-        [*pull.results[:n_results], *chosen],
-    )
+    results = [*pull.results[:n_results], *chosen]
+    early = [op for op in pull.ops if late.isdisjoint(op.operands)]
+    forward = Function(pull.name, params, live_ops(early, results), results)
     kept = [p for p, w in zip(params, weights) if not w]
     backward = _extract(pull, [*chosen, *kept, *seeds], wanted)
     return Split(forward, backward, chosen)
@@ -108,11 +105,35 @@ def _extract(fn: Function, inputs: Sequence[Value], results: Sequence[Value]) ->
         p = b.param(v.type, v.hint)
         env.setdefault(v, p)
     for op in reversed(ops):
-        b.loc = op.loc
+        b.loc, mine = op.loc, op.results
+        if op.regions:
+            op = rebuilt(op, op.operands, tuple(map(without_guards, op.regions)))
         new = b.append(op, tuple([env[v] for v in op.operands]))
-        for old, made in zip(op.results, new.results):
+        for old, made in zip(mine, new.results):
             env.setdefault(old, made)
     return b.function(fn.name, [env[v] for v in results])
+
+
+def without_guards(block: Block) -> Block:
+    """``block`` without guards at any depth: for a computation that is made once more."""
+    if not has_guard(block):
+        return block
+    env: dict[Value, Value] = {}
+    ops: list[Op] = []
+    for op in block.ops:
+        if op.name == "guard":
+            continue
+        operands = tuple([env.get(v, v) for v in op.operands])
+        if op.regions or operands != op.operands:
+            new = rebuilt(op, operands, tuple(map(without_guards, op.regions)))
+            env.update(zip(op.results, new.results))
+            op = new
+        ops.append(op)
+    return Block(block.params, ops, [env.get(v, v) for v in block.results])
+
+
+def has_guard(block: Block) -> bool:
+    return any(op.name == "guard" for op in walk(block))
 
 
 def _dear(op: Op) -> bool:

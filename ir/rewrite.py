@@ -377,6 +377,7 @@ class Rewriter(Builder):
     def _loop(self, op: Op, xs: tuple[Value, ...]) -> None:
         """``cond``, ``scan``, ``while``; see ``loop_rules``.  A result may turn out to be
         another value; the operation's own results then are the others, in order."""
+        from tapec.ir.loop_index import read_by_index
         from tapec.ir.loop_rules import hoist, specialise
 
         left = list(op.results)
@@ -392,6 +393,8 @@ class Rewriter(Builder):
         if new is not op or xs != op.operands or any(map(is_not, regions, new.regions)):
             new = rebuilt(new, xs if new is op else new.operands, regions)
         self.loc = op.loc
+        if new.name == "scan":
+            new = read_by_index(new, self)
         new, known = hoist(new, self._again, self)
         settle(known)
         if new is not op:

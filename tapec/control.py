@@ -386,6 +386,7 @@ def _fori(
     first = int(lower)
 
     def body(carry: Any, i: Any) -> Any:
+        i.tape.ranges[i.id] = (0, n)
         return body_fun(i + first if first else i, carry), None
 
     body.__wrapped__ = body_fun  # type: ignore[attr-defined]

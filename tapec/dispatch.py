@@ -28,7 +28,7 @@ import numpy as np
 from tapec import options, trees
 from tapec.backend import Compiled, NativeProgram, compile_program, seed_array
 from tapec.depends import Read, array_reads, collect, unchanged
-from tapec.errors import TapecTypeError, TapecValueError, VariantLimitError
+from tapec.errors import TapecIndexError, TapecTypeError, TapecValueError, VariantLimitError
 from tapec.ir.interp import GuardFailed
 from tapec.kinds import weak_kind
 from tapec.signature import (
@@ -319,7 +319,10 @@ class Dispatcher:
         except GuardFailed:
             # The trace took a branch by NumPy's arithmetic that the kernel decides otherwise in
             # the last bit.  NumPy's is the meaning of the program.
-            return variant.compiled.run_reference(flat, call.seeds), variant, call
+            try:
+                return variant.compiled.run_reference(flat, call.seeds), variant, call
+            except GuardFailed as error:  # a guard in a loop, which the trace did not decide
+                raise TapecIndexError(f"'{self.name}': not so in a loop: {error}") from None
         if flat.key not in self.signatures and len(self.signatures) >= MAX_SIGNATURES:
             self.signatures.pop(next(iter(self.signatures)))
         self.signatures[flat.key] = [variant, *alive, *stale][:limit]

@@ -15,7 +15,13 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec import rules
-from tapec.errors import TapecIndexError, TapecTypeError, UnsupportedError, fail
+from tapec.errors import (
+    ConversionError,
+    TapecIndexError,
+    TapecTypeError,
+    UnsupportedError,
+    fail,
+)
 from tapec.ir.core import I64, Dense, Type
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
@@ -60,7 +66,8 @@ def getitem(x: Tracer, key: Any) -> Any:
             lambda base: _read(base, region),
             lambda base, part: _write(base, region, part),
         )
-    return _advanced(x, parts)
+    tape = p.tape_among((x, *parts))  # in the body of a loop, x may come from outside
+    return _advanced(x if tape is x.tape else as_tracer(tape, x), parts)
 
 
 def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
@@ -258,7 +265,10 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
             raise _out_of_bounds(int(bad.flat[0]), axis, n)
         return tape.fixed(np.where(array < 0, array + n, array))
     index = cast(as_tracer(tape, part), I64)
-    values = index.concrete()
+    low, high = _known_range(tape, index.id)
+    if low >= 0 and high <= n:
+        return index
+    values = _concrete(index)
     bad = values[(values < -n) | (values >= n)]
     if bad.size:
         raise _out_of_bounds(int(bad.flat[0]), axis, n)
@@ -267,6 +277,38 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
         inside = p.reduce("all", inside, range(inside.type.ndim))
     tape.guard(inside, True, f"index in range for axis {axis} with size {n}")
     return select(binary("lt", index, 0), binary("add", index, n), index)
+
+
+def _concrete(index: Tracer) -> Any:
+    """The values of indices; none if they are not known, in the body of a loop."""
+    try:
+        return index.concrete()
+    except ConversionError:
+        return np.zeros(0, np.int64)
+
+
+def _known_range(tape: Tape, at: int) -> tuple[int, int]:
+    """Bounds (low, high) with low ≤ value < high of an index of a loop, plus or minus numbers."""
+    shift = 0
+    while at not in tape.ranges:
+        record = tape.records[at]
+        if record is None or record[0] not in ("add", "sub"):
+            return -1, -1
+        op, (x, y), _, types, _ = record
+        held = [tape.records[k] for k in (x, y)]
+        if types[0].shape or types[0].dtype is not I64:
+            return -1, -1
+        if held[1] is not None and held[1][0] == "constant":
+            at, by, sign = x, held[1][2]["value"], 1 if op == "add" else -1
+        elif held[0] is not None and held[0][0] == "constant" and op == "add":
+            at, by, sign = y, held[0][2]["value"], 1
+        else:
+            return -1, -1
+        if type(by) is not int:
+            return -1, -1
+        shift += sign * by
+    low, high = tape.ranges[at]
+    return low + shift, high + shift
 
 
 def _mask_indices(tape: Tape, mask: Any) -> list[Any]:
@@ -496,7 +538,11 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     """Assignment through index arrays: their values are fixed (guarded), so that the position
     of each element is known; of several writes to one element the last counts, as in NumPy."""
     fixed: list[Any] = []
-    for k in _plan(x, list(parts))[0]:
+    plan = _plan(x, list(parts))[0]
+    moving = _moving_index(plan)
+    if moving is not None:
+        return _select_at(x, plan, moving, new)
+    for k in plan:
         if isinstance(k, (np.ndarray, Tracer)):
             k = fixed_integers(k, "the same indices")
         fixed.append(k.array if isinstance(k, _Fixed) else k)
@@ -521,6 +567,36 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     kept = cast(kept, x.type.dtype)
     where = tape.fixed(target.astype(np.int64))
     return reshape(p.scatter_add(kept, values, [where], [0]), x.type.shape)
+
+
+def _moving_index(plan: list[Any]) -> int | None:
+    """The place of the one scalar index that is only known when the program runs, the others
+    being whole axes."""
+    found = None
+    for k, part in enumerate(plan):
+        if isinstance(part, Tracer) and not part.type.shape and found is None:
+            found = k
+        elif part != slice(None):
+            return None
+    if found is None:
+        return None
+    try:
+        plan[found].concrete()
+    except ConversionError:
+        return found
+    return None
+
+
+def _select_at(x: Tracer, plan: list[Any], axis: int, new: Tracer) -> Tracer:
+    """``x[:, i] = new`` for an ``i`` that changes from step to step of a loop."""
+    tape = p.tape_among((x, plan[axis], new))
+    x = as_tracer(tape, x)
+    shape = x.type.shape
+    index = _index_tracer(tape, plan[axis], shape[axis], axis)
+    here = binary("eq", p.iota(tape, shape, axis), index)
+    rest = shape[:axis] + shape[axis + 1 :]
+    value = reshape(_fit(as_tracer(tape, new), rest), (*rest[:axis], 1, *rest[axis:]))
+    return cast(select(here, value, x), x.type.dtype)
 
 
 def add_at(x: Tracer, key: Any, value: Any) -> Tracer:

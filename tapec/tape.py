@@ -101,7 +101,7 @@ class Tape:
 
     __slots__ = (
         "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "closed", "concrete", "guards", "inputs", "level", "name", "records", "squares",
+        "closed", "concrete", "guards", "inputs", "level", "name", "ranges", "records", "squares",
         "thread", "views",
     )  # fmt: skip
 
@@ -115,6 +115,8 @@ class Tape:
         self.level = -1
         self.thread = get_ident()
         self.closed = False
+        #: ids of integers that are known to lie in [low, high): indices of loops
+        self.ranges: dict[int, tuple[int, int]] = {}
         #: id of sqrt(s) → id of s, for s that cannot be negative: its square is s again
         self.squares: dict[int, int] = {}
         #: id(base handle) → views of it that are alive (weak references)
