@@ -21,7 +21,7 @@ Invariants
 
 from __future__ import annotations
 
-from tapec.codegen import vecmath
+from tapec.codegen import specialmath, vecmath
 from tapec.codegen.target import Target
 from tapec.ir.core import F32, F64, DType
 
@@ -51,6 +51,9 @@ COST: dict[str, float] = {
 # libmvec's version is wrong on special values or off by more than 4 ulp: libm instead.
 _MVEC_BAD: frozenset[str] = frozenset()
 
+#: parameters of the functions written here
+_NAMES = ["%x", "%y", "%u", "%v", "%w"]
+
 
 def _operands(ty: str, names: list[str]) -> str:
     return ", ".join(f"{ty} {n}" for n in names)
@@ -77,6 +80,36 @@ class MathLibrary:
         symbol = self._known.get(key)
         if symbol is None:
             symbol = self._known[key] = self._need(name, dtype, width)
+        return symbol
+
+    def special(self, spec: str, dtype: DType, width: int) -> str:
+        """The symbol of a special function (see ``specialmath``) of ``dtype`` and width."""
+        key = (spec, dtype, width)
+        symbol = self._known.get(key)
+        if symbol is None:
+            symbol = self._known[key] = self._need_special(spec, dtype, width)
+        return symbol
+
+    def _need_special(self, spec: str, dtype: DType, width: int) -> str:
+        name, n = spec.replace(":", "."), specialmath.arity(spec)
+        symbol = f"@tapec.special.{name}.{'' if width == 1 else f'v{width}'}f{dtype.bits}"
+        if width == 1 and dtype is F64:
+            text, needs = specialmath.wrapper(symbol, spec)
+            for external, declaration in needs.items():
+                if "@" + external not in self._texts:
+                    self._texts["@" + external] = declaration + "\n"
+                    if not external.startswith("llvm."):
+                        self.symbols.add(external)
+            self._texts[symbol] = text
+            return symbol
+        self._texts[symbol] = ""
+        if dtype is F32:
+            callee = self.special(spec, F64, width)
+            lanes = "{}" if width == 1 else f"<{width} x {{}}>"
+            single, double = lanes.format("float"), lanes.format("double")
+            self._texts[symbol] = _through_double(symbol, n, callee, single, double)
+        else:
+            self._texts[symbol] = _on_lanes(symbol, self.special(spec, F64, 1), n, width)
         return symbol
 
     def definitions(self) -> str:
@@ -122,7 +155,8 @@ class MathLibrary:
         self._texts[symbol] = ""
         if single:
             # libm's float functions may be off by 2 ulp; rounding the double result never is.
-            text = _through_double(symbol, name, self._scalar(name, False), "float", "double")
+            callee = self._scalar(name, False)
+            text = _through_double(symbol, arity, callee, "float", "double", name == "sincos")
         elif self._target.has_sincos:
             self._texts["@sincos"] = "declare void @sincos(double, ptr, ptr) nounwind\n"
             self.symbols.add("sincos")
@@ -149,7 +183,8 @@ class MathLibrary:
         single, piece = f"<{width} x float>", f"<{min(width, 8)} x float>"
         if width <= 8:
             callee = self.call(name, F64, width)
-            return _through_double(symbol, name, callee, single, f"<{width} x double>")
+            arity, double = 2 if name in BINARY else 1, f"<{width} x double>"
+            return _through_double(symbol, arity, callee, single, double, name == "sincos")
         self._whole_pieces(width, 8)
         callee = self.call(name, F32, 8)
         return _split(symbol, name, callee, "float", width, 8, piece)
@@ -169,36 +204,41 @@ class MathLibrary:
 
     def _lanes(self, symbol: str, name: str, width: int) -> str:
         """libm's function on each lane, out of line: a loop over memory."""
-        ty = f"<{width} x double>"
-        names = ["%x", "%y"] if name in BINARY else ["%x"]
-        callee = self._external(_LIBM.get(name, name), len(names))
-        text = [f"define internal {ty} {symbol}({_operands(ty, names)}) noinline nounwind {{"]
-        for n in names:
-            text.append(f"  {n}.m = alloca [{width} x double], align 64")
-            text.append(f"  store {ty} {n}, ptr {n}.m, align 64")
-        text += [
-            f"  %z.m = alloca [{width} x double], align 64",
-            "  br label %loop",
-            "loop:",
-            "  %i = phi i64 [ 0, %0 ], [ %next, %loop ]",
-        ]
-        for n in names:
-            text.append(f"  {n}.p = getelementptr double, ptr {n}.m, i64 %i")
-            text.append(f"  {n}.v = load double, ptr {n}.p")
-        text += [
-            f"  %z = call double {callee}({_operands('double', [n + '.v' for n in names])})",
-            "  %z.p = getelementptr double, ptr %z.m, i64 %i",
-            "  store double %z, ptr %z.p",
-            "  %next = add i64 %i, 1",
-            f"  %more = icmp ult i64 %next, {width}",
-            "  br i1 %more, label %loop, label %done",
-            "done:",
-            f"  %r = load {ty}, ptr %z.m, align 64",
-            f"  ret {ty} %r",
-            "}",
-            "",
-        ]
-        return "\n".join(text)
+        n = 2 if name in BINARY else 1
+        return _on_lanes(symbol, self._external(_LIBM.get(name, name), n), n, width)
+
+
+def _on_lanes(symbol: str, callee: str, arity: int, width: int) -> str:
+    """A function of doubles on each lane, out of line: a loop over memory."""
+    ty = f"<{width} x double>"
+    names = _NAMES[:arity]
+    text = [f"define internal {ty} {symbol}({_operands(ty, names)}) noinline nounwind {{"]
+    for n in names:
+        text.append(f"  {n}.m = alloca [{width} x double], align 64")
+        text.append(f"  store {ty} {n}, ptr {n}.m, align 64")
+    text += [
+        f"  %z.m = alloca [{width} x double], align 64",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %0 ], [ %next, %loop ]",
+    ]
+    for n in names:
+        text.append(f"  {n}.p = getelementptr double, ptr {n}.m, i64 %i")
+        text.append(f"  {n}.v = load double, ptr {n}.p")
+    text += [
+        f"  %z = call double {callee}({_operands('double', [n + '.v' for n in names])})",
+        "  %z.p = getelementptr double, ptr %z.m, i64 %i",
+        "  store double %z, ptr %z.p",
+        "  %next = add i64 %i, 1",
+        f"  %more = icmp ult i64 %next, {width}",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        f"  %r = load {ty}, ptr %z.m, align 64",
+        f"  ret {ty} %r",
+        "}",
+        "",
+    ]
+    return "\n".join(text)
 
 
 def _pair(ty: str, first: str, second: str) -> str:
@@ -211,10 +251,11 @@ def _pair(ty: str, first: str, second: str) -> str:
     )
 
 
-def _through_double(symbol: str, name: str, callee: str, single: str, double: str) -> str:
-    """A float32 function as the double function between two conversions."""
-    names = ["%x", "%y"] if name in BINARY else ["%x"]
-    two = name == "sincos"
+def _through_double(
+    symbol: str, arity: int, callee: str, single: str, double: str, two: bool = False
+) -> str:
+    """A float32 function (``two``: of two results) as the double function between conversions."""
+    names = _NAMES[:arity]
     result = f"{{ {single}, {single} }}" if two else single
     called = f"{{ {double}, {double} }}" if two else double
     operands = _operands(single, names)

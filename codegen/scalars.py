@@ -6,6 +6,7 @@
 ``cmp:FLOAT:INT``   a comparison predicate (``cmp:olt:slt``)
 ``intr:NAME``       an LLVM intrinsic (``intr:floor``)
 ``math:NAME``       a function of the math library (``math:exp``)
+``special:NAME``    a special function, see ``specialmath`` (``special:psi.dd``)
 ``own:NAME``        one of the emitters below
 
 Booleans are ``i1`` in registers and ``i8`` in memory.
@@ -13,6 +14,7 @@ Booleans are ``i1`` in registers and ``i8`` in memory.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -27,6 +29,8 @@ __all__ = ["Emitter", "MathCalls", "constant", "emit_op", "llvm_type", "reduce_s
 
 class MathCalls(Protocol):
     def call(self, name: str, dtype: DType, width: int) -> str: ...
+
+    def special(self, spec: str, dtype: DType, width: int) -> str: ...
 
 
 class Emitter:
@@ -145,6 +149,9 @@ def emit_op(em: Emitter, op: Op, width: int, args: list[str]) -> str:
         return em.intrinsic(rest, ty, [(ty, a) for a in args])
     if kind == "math":
         symbol = em.math.call(_C_NAMES.get(rest, rest), in_dtype, width)
+        return em.let(f"call {ty} {symbol}({', '.join(f'{ty} {a}' for a in args)})")
+    if kind == "special":
+        symbol = em.math.special(rest, in_dtype, width)
         return em.let(f"call {ty} {symbol}({', '.join(f'{ty} {a}' for a in args)})")
     own = _OWN.get(rest)
     if kind != "own" or own is None:
@@ -342,6 +349,37 @@ def _emit_logistic(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     return em.let(f"fdiv {ty} {one}, {em.let(f'fadd {ty} {e}, {one}')}")
 
 
+def _emit_polygamma(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
+    """(-1)^(n+1) n! ζ(n+1, x)"""
+    ty, n = llvm_type(dt, w), op.attrs["n"]
+    order = constant(n + 1, dt, w)
+    z = em.let(f"call {ty} {em.math.special('zeta', dt, w)}({ty} {order}, {ty} {a[0]})")
+    return em.let(f"fmul {ty} {z}, {constant((-1) ** (n + 1) * math.factorial(n), dt, w)}")
+
+
+def _emit_log_product(zero: str) -> Callable[[Emitter, Op, DType, int, list[str]], str]:
+    """x log y (or log1p), and 0 where x is 0 and y no NaN; entr is -x log x."""
+
+    def emit(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
+        ty, nought = llvm_type(dt, w), constant(0, dt, w)
+        x, y = a[0], a[-1]
+        log = em.let(f"call {ty} {em.math.call(zero, dt, w)}({ty} {y})")
+        z = em.let(f"fmul {ty} {x}, {log}")
+        at_zero = em.let(f"fcmp oeq {ty} {x}, {nought}")
+        number = em.let(f"fcmp ord {ty} {y}, {y}")
+        flat = em.let(f"and {llvm_type(BOOL, w)} {at_zero}, {number}")
+        return _select(em, flat, ty, nought, z, w)
+
+    return emit
+
+
+def _emit_entr(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
+    ty = llvm_type(dt, w)
+    z = em.let(f"fneg {ty} {_emit_log_product('log')(em, op, dt, w, a)}")
+    below = em.let(f"fcmp olt {ty} {a[0]}, {constant(0, dt, w)}")
+    return _select(em, below, ty, constant(-math.inf, dt, w), z, w)
+
+
 def _emit_integer_pow(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     """Repeated squaring, the square chain shared; negative exponents by one division."""
     ty, n = llvm_type(dt, w), op.attrs["n"]
@@ -418,6 +456,7 @@ _OWN: dict[str, Callable[[Emitter, Op, DType, int, list[str]], str]] = {
     "abs": _emit_abs,
     "convert": _emit_convert,
     "floor_div": _emit_floor_div,
+    "entr": _emit_entr,
     "fmod": _emit_fmod,
     "integer_pow": _emit_integer_pow,
     "isinf": _emit_isinf,
@@ -429,12 +468,15 @@ _OWN: dict[str, Callable[[Emitter, Op, DType, int, list[str]], str]] = {
     "neg": _emit_neg,
     "not": _emit_not,
     "null_mul": _emit_null_mul,
+    "polygamma": _emit_polygamma,
     "select": _emit_select,
     "shift_left": _emit_shift("shl"),
     "shift_right": _emit_shift("ashr"),
     "sign": _emit_sign,
     "stop": lambda em, op, dt, w, a: a[0],
     "strong_mul": _emit_strong_mul,
+    "xlog1py": _emit_log_product("log1p"),
+    "xlogy": _emit_log_product("log"),
 }
 
 #: reduction kind → its neutral element by dtype kind

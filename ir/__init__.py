@@ -6,6 +6,7 @@ generator, no LLVM, no SymPy.
 
 # The entry modules fill the op table when they are imported.
 from tapec.ir import (  # noqa: F401
+    bessel,
     control,
     custom,
     elementwise,
@@ -15,6 +16,7 @@ from tapec.ir import (  # noqa: F401
     lu,
     reduce,
     shape,
+    special,
     spectral,
     triangular,
 )

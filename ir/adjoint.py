@@ -75,7 +75,13 @@ class AdjointBuilder(Builder):
             return ct
         if p == -1:
             out = self.emit("neg", (ct,))
-        elif p is None:
+        elif p is None or p != p:
+            if p is not None:
+                where = f"{self.loc}: " if self.loc else ""
+                raise NotImplementedError(
+                    f"{where}the derivative by this operand of a special function is not known; "
+                    "keep it constant"
+                )
             raise ValueError("a product with an absent partial derivative")
         else:
             # A finite number times zero is zero: no need to be strong.

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from tapec.ir.adjoint import AdjointBuilder
     from tapec.ir.batch import BatchBuilder
 
-__all__ = ["OPS", "Infer", "OpDef", "Partial", "Samples", "define"]
+__all__ = ["OPS", "UNKNOWN", "Infer", "OpDef", "Partial", "Samples", "define"]
+
+#: A partial derivative without a rule: a NaN, which ``AdjointBuilder.ct_mul`` refuses to use.
+UNKNOWN = float("nan")
 
 Infer = Callable[[tuple[Type, ...], Attrs], tuple[Type, ...]]
 InferRegions = Callable[[tuple[Type, ...], Attrs, tuple[Block, ...]], tuple[Type, ...]]
@@ -86,6 +89,8 @@ class OpDef:
     effect: bool = False
     #: no operand has a derivative through this op
     nondifferentiable: bool = False
+    #: operand positions whose derivative exists but has no rule: ``partials`` gives ``UNKNOWN``
+    unknown: tuple[int, ...] = ()
     #: elementwise: the scalar lowering.  ``"fadd"``/``"libm.sin"``-like names are
     #: interpreted by codegen; see codegen/scalars.py
     llvm: str | None = None

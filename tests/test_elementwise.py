@@ -49,7 +49,7 @@ def signatures(entry: OpDef) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Every combination of operand dtypes and sampled attributes that the type rule takes."""
     out = []
     for d in (BOOL, I32, I64, F32, F64):
-        for dtypes in ((d,), (d, d), (BOOL, d, d)):
+        for dtypes in ((d,), (d, d), (BOOL, d, d), (d, d, d), (d, d, d, d)):
             for attrs in attr_sets(entry):
                 try:
                     entry.infer(tuple(Type(t, (2,)) for t in dtypes), attrs)
@@ -61,7 +61,7 @@ def signatures(entry: OpDef) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 def build(entry: OpDef, dtypes: tuple[Any, ...], attrs: dict[str, Any], shape: Any) -> Function:
     b = Builder()
-    xs = tuple(b.param(Type(d, shape), "xyz"[k]) for k, d in enumerate(dtypes))
+    xs = tuple(b.param(Type(d, shape), "xyzw"[k]) for k, d in enumerate(dtypes))
     return b.function(entry.name, [b.emit(entry.name, xs, attrs)])
 
 
@@ -99,6 +99,11 @@ def differentiable(entry: OpDef) -> list[tuple[tuple[Any, ...], dict[str, Any]]]
         if F64 in dtypes and out.dtype is F64:
             found.append((dtypes, attrs))
     return found
+
+
+def known(entry: OpDef, dtypes: tuple[Any, ...]) -> list[int]:
+    """The operands by which the entry has a derivative rule."""
+    return [k for k, d in enumerate(dtypes) if d.kind == "f" and k not in entry.unknown]
 
 
 DERIVABLE = [e for e in ENTRIES if differentiable(e)]
@@ -164,17 +169,20 @@ def test_commutative(entry: OpDef) -> None:
 def test_special_values_do_not_break_derivatives(entry: OpDef) -> None:
     """Any number may come out, but rules must build and run, and keep the dtype."""
     for dtypes, attrs in signatures(entry):
-        if dtypes[-1].kind != "f":
-            continue
-        grid = np.array(list(itertools.product(SPECIAL, repeat=len(dtypes)))).T
+        if dtypes[-1].kind != "f" or (entry.unknown and entry.samples.ulp > 500):
+            continue  # some of SciPy's functions take minutes at huge orders
+        values = SPECIAL if len(dtypes) < 4 else SPECIAL[::3]
+        grid = np.array(list(itertools.product(values, repeat=len(dtypes)))).T
         with np.errstate(all="ignore"):
             arrays = [a.astype(d.np) for a, d in zip(grid, dtypes)]
         fn = build(entry, dtypes, attrs, arrays[0].shape)
         if not fn.results[0].type.dtype.is_inexact:
             continue
         seed = np.ones(arrays[0].shape)
-        for a in interpret(vjp(fn), [*arrays, seed])[1:]:
-            assert a.dtype == dtypes[-1].np
+        wrt = known(entry, dtypes)
+        if wrt:
+            for a in interpret(vjp(fn, wrt), [*arrays, seed])[1:]:
+                assert a.dtype == dtypes[-1].np
 
 
 def grad_of(fn: Function, k: int) -> Function:
@@ -221,7 +229,7 @@ def test_derivatives_against_sympy(entry: OpDef) -> None:
             for order in (1, 2, 3):
                 following = {}
                 for path, (fn, expr) in layer.items():
-                    for k in inexact:
+                    for k in known(entry, dtypes):
                         if path and k < path[-1]:
                             continue  # partial derivatives commute
                         # The last step alternates between the modes.
@@ -250,11 +258,16 @@ def test_modes_and_differences_agree(entry: OpDef, dtype: Any) -> None:
         if not out.is_inexact:
             continue
         x = draw(entry, dtypes, (5,), rng)
-        t = [rng.standard_normal(5).astype(d.np) if d.kind == "f" else None for d in dtypes]
+        wrt = known(entry, dtypes)
+        if not wrt:
+            continue
+        t = [
+            rng.standard_normal(5).astype(d.np) if k in wrt else None for k, d in enumerate(dtypes)
+        ]
         ct = rng.standard_normal(5).astype(out.np)
         tangents = [a for a in t if a is not None]
-        value, *grads = interpret(vjp(fn), [*x, ct])
-        value2, dz = interpret(jvp(fn), [*x, *tangents])
+        value, *grads = interpret(vjp(fn, wrt), [*x, ct])
+        value2, dz = interpret(jvp(fn, wrt), [*x, *tangents])
         np.testing.assert_array_equal(value, value2)
         assert all(g.dtype == a.dtype for g, a in zip(grads, tangents))
         lowest = min(dtype.bits, out.bits)

@@ -51,16 +51,18 @@ def signatures(name: str, dtype: Any) -> list[tuple[list[Any], dict[str, Any]]]:
     attrs: list[dict[str, Any]] = [{}]
     if name == "integer_pow":
         attrs = [{"n": n} for n in (-3, -1, 0, 1, 2, 3, 7)]
+    if name == "polygamma":
+        attrs = [{"n": n} for n in (1, 2)]
     if name == "convert":
         attrs = [{"dtype": d} for d in ("bool", "i32", "i64", "f32", "f64")]
     out = []
     from tapec.ir import BOOL, I32, I64
 
     for a in attrs:
-        for n in (1, 2, 3):
+        for n in (1, 2, 3, -3, 4):
             for head in (dtype, I64, I32, BOOL):
-                dtypes = [head] * n
-                if n == 3:
+                dtypes = [head] * abs(n)
+                if n == -3:
                     dtypes = [BOOL, head, head]
                 try:
                     OPS[name].infer(tuple(Type(d) for d in dtypes), a)
@@ -89,7 +91,7 @@ def test_elementwise_native(name: str, dtype: Any) -> None:
                 hi = high if isinstance(high, (int, float)) else high[min(k, len(high) - 1)]
                 if d.kind == "f":
                     x = rng.uniform(lo, hi, size)
-                    if size > 30:
+                    if size > 30 and not OPS[name].unknown:  # some loop for ever at huge orders
                         x[: 2 * len(SPECIAL)] = SPECIAL + SPECIAL[::-1]
                         x = rng.permutation(x)
                 elif d.kind == "b":
