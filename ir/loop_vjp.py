@@ -37,8 +37,8 @@ __all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
 _SINGULAR = frozenset(
     (
         "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "entr", "fmod",
-        "hypot",        "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod", "scan",
-        "sqrt", "tan", "while", "xlog1py", "xlogy",
+        "hypot", "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod",
+        "scan", "sqrt", "tan", "while", "xlog1py", "xlogy",
     )
 )  # fmt: skip
 

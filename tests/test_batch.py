@@ -128,10 +128,13 @@ def test_derivatives(name: str, types: tuple[str, ...], attrs: dict[str, Any]) -
         pytest.skip("no derivative")
     rng = np.random.default_rng(8)
     lanes = [draw(fn, rng) for _ in range(N)]
-    seeded = [k for k, p in enumerate(fn.params) if p.type.dtype.is_inexact]
+    unknown = OPS[name].unknown
+    seeded = [k for k, p in enumerate(fn.params) if p.type.dtype.is_inexact and k not in unknown]
+    if not seeded:
+        pytest.skip("no derivative rule")
     for derived, seeds in (
-        (vjp(fn), [fn.results[0]]),
-        (jvp(fn), [fn.params[k] for k in seeded]),
+        (vjp(fn, seeded), [fn.results[0]]),
+        (jvp(fn, seeded), [fn.params[k] for k in seeded]),
     ):
         full = [
             [*lane, *[rng.normal(size=s.type.shape).astype(s.type.dtype.np) for s in seeds]]
