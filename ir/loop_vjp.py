@@ -36,9 +36,9 @@ __all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
 #: Operations whose partial derivatives may be infinite where their value is not.
 _SINGULAR = frozenset(
     (
-        "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "entr", "fmod",
-        "hypot", "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod",
-        "scan", "sqrt", "tan", "while", "xlog1py", "xlogy",
+        "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "fmod", "hypot",
+        "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod", "scan",
+        "sqrt", "tan", "while",
     )
 )  # fmt: skip
 
@@ -91,10 +91,7 @@ def _carried_reaching(
 
 
 def _singular(body: Function) -> bool:
-    return any(
-        op.name in _SINGULAR or (OPS[op.name].llvm or "").startswith("special")
-        for op in walk(body.block)
-    )
+    return any(op.name in _SINGULAR for op in walk(body.block))
 
 
 class _Pull:
