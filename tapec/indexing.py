@@ -23,6 +23,7 @@ from tapec.errors import (
     fail,
 )
 from tapec.ir.core import I64, Dense, Type
+from tapec.loop_index import concrete_or_none, known_range
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
 from tapec.tracer import Tracer, view
@@ -265,10 +266,10 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
             raise _out_of_bounds(int(bad.flat[0]), axis, n)
         return tape.fixed(np.where(array < 0, array + n, array))
     index = cast(as_tracer(tape, part), I64)
-    low, high = _known_range(tape, index.id)
+    low, high = known_range(tape, index.id)
     if low >= 0 and high <= n:
         return index
-    values = _concrete(index)
+    values = concrete_or_none(index)
     bad = values[(values < -n) | (values >= n)]
     if bad.size:
         raise _out_of_bounds(int(bad.flat[0]), axis, n)
@@ -277,38 +278,6 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
         inside = p.reduce("all", inside, range(inside.type.ndim))
     tape.guard(inside, True, f"index in range for axis {axis} with size {n}")
     return select(binary("lt", index, 0), binary("add", index, n), index)
-
-
-def _concrete(index: Tracer) -> Any:
-    """The values of indices; none if they are not known, in the body of a loop."""
-    try:
-        return index.concrete()
-    except ConversionError:
-        return np.zeros(0, np.int64)
-
-
-def _known_range(tape: Tape, at: int) -> tuple[int, int]:
-    """Bounds (low, high) with low ≤ value < high of an index of a loop, plus or minus numbers."""
-    shift = 0
-    while at not in tape.ranges:
-        record = tape.records[at]
-        if record is None or record[0] not in ("add", "sub"):
-            return -1, -1
-        op, (x, y), _, types, _ = record
-        held = [tape.records[k] for k in (x, y)]
-        if types[0].shape or types[0].dtype is not I64:
-            return -1, -1
-        if held[1] is not None and held[1][0] == "constant":
-            at, by, sign = x, held[1][2]["value"], 1 if op == "add" else -1
-        elif held[0] is not None and held[0][0] == "constant" and op == "add":
-            at, by, sign = y, held[0][2]["value"], 1
-        else:
-            return -1, -1
-        if type(by) is not int:
-            return -1, -1
-        shift += sign * by
-    low, high = tape.ranges[at]
-    return low + shift, high + shift
 
 
 def _mask_indices(tape: Tape, mask: Any) -> list[Any]:
