@@ -294,7 +294,8 @@ class Graph:
                 return x._index
         kind = x._kind
         source = x._graph
-        requires = kind.requires
+        # what is not recorded for differentiation must not hold the history of its operands
+        requires = kind.requires and modes.grad
         data = x._data
         if data is None:
             data = source.values.get(x._index)
@@ -320,12 +321,14 @@ class Graph:
         if meta is not None and meta.node is not None and requires:
             edge = meta.node
             self.linked = True
-        if kind.__class__ is State:
+        was_required = kind.requires
+        if kind.__class__ is State or requires is not was_required:
             kind = kind_of_input(kind.type, requires)
         at = self._input(kind, data, edge)
         self.refs.append((weakref.ref(x), 0 if meta is None else x._version))
-        x._gid = self.id
-        x._slot = at
+        if requires is was_required:
+            x._gid = self.id
+            x._slot = at
         return at
 
     def _input(self, kind: Any, data: Any, edge: Any) -> int:

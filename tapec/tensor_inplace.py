@@ -61,7 +61,14 @@ def share(t: Tensor, detached: bool = False) -> Tensor:
 
 
 def _detached(t: Tensor) -> Tensor:
-    return apply("detach", (t,))  # type: ignore[no-any-return]
+    """The value of ``t`` without its history: nothing recorded if its graph is closed."""
+    if t._graph is None or t._graph is modes.graph:
+        return apply("detach", (t,))  # type: ignore[no-any-return]
+    new = Tensor.__new__(Tensor)
+    new._graph, new._index, new._data = t._graph, t._index, t._data
+    new._kind = kind_of_input(t._type, False)
+    new._gid, new._meta = 0, None
+    return new
 
 
 def view(base: Tensor, op: str, attrs: Any) -> Tensor:

@@ -419,8 +419,8 @@ def erf(tape: Tape, x: Tracer) -> Tracer:
     d: Any = 0.0
     dd: Any = 0.0
     for a in reversed(c[1:]):
-        term = a if d == 0.0 and not isinstance(d, Tracer) else binary("add", binary("mul", y, d), a)
-        d, dd = (binary("sub", term, dd) if isinstance(term, Tracer) else term - dd), d
+        term = binary("add", binary("mul", y, d), a) if isinstance(d, Tracer) else a
+        d, dd = (binary("sub", term, dd) if isinstance(term, Tracer) else term), d
     p_ = binary("sub", binary("add", binary("mul", binary("mul", y, 0.5), d), 0.5 * c[0]), dd)
     complement = binary("mul", t, unary("exp", binary("sub", p_, binary("mul", z, z))))
     value = binary("sub", 1.0, complement)

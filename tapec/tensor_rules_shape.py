@@ -305,8 +305,8 @@ _numpy_rule("triu", "Triu", np.triu)
 _numpy_rule("diag", "Diag", np.diag)
 _numpy_rule("diagonal", "Diagonal", np.diagonal)
 _numpy_rule("roll", "Roll", np.roll)
-_numpy_rule("tile", "Repeat", np.tile)
-_numpy_rule("repeat", "RepeatInterleave", np.repeat)
+_numpy_rule("repeat", "Repeat", np.tile)
+_numpy_rule("repeat_interleave", "RepeatInterleave", np.repeat)
 
 
 # -- indexing: index operands are integers, in range by a guard -----------------------------------
@@ -479,11 +479,17 @@ def _nll(tape: Tape, args: Args, attrs: Any) -> Tracer:
 def _cross_entropy(tape: Tape, args: Args, attrs: Any) -> Tracer:
     x = as_float(tape, args[0])
     dim = 1 if x.type.ndim > 1 else 0
-    if args[1].type.dtype.kind == "f":
-        product = binary("mul", log_softmax(x, dim), cast(args[1], x.type.dtype))
-        loss = unary("neg", reduce("sum", product, (dim,)))
-        return _reduced(loss, attrs[0])
     return _picked(tape, log_softmax(x, dim), args, attrs)
+
+
+@rule("cross_entropy_soft", "CrossEntropy", "0")
+def _cross_entropy_soft(tape: Tape, args: Args, attrs: Any) -> Tracer:
+    """Targets are probabilities: summed over classes, averaged over the rest."""
+    x, target = promote(tape, args, True)
+    dim = 1 if x.type.ndim > 1 else 0
+    product = binary("mul", log_softmax(x, dim), target)
+    loss = unary("neg", reduce("sum", product, (dim,)))
+    return _reduced(loss, attrs)
 
 
 def _picked(tape: Tape, logp: Tracer, args: Args, attrs: Any) -> Tracer:

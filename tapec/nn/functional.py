@@ -90,6 +90,10 @@ def cross_entropy(
     reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """``nll_loss`` of ``log_softmax``; targets are class numbers, or probabilities."""
+    if target.is_floating_point():
+        if weight is not None or label_smoothing:
+            raise TensorValueError("weights and smoothing of probabilities are not supported")
+        return apply("cross_entropy_soft", (input, target), _how(reduction))  # type: ignore[no-any-return]
     return _class_loss(
         "cross_entropy", input, target, weight, ignore_index, reduction, label_smoothing
     )
