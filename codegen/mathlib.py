@@ -112,6 +112,10 @@ class MathLibrary:
             self._texts[symbol] = _on_lanes(symbol, self.special(spec, F64, 1), n, width)
         return symbol
 
+    def define(self, symbol: str, text: str) -> None:
+        """A function of the module that is written elsewhere."""
+        self._texts.setdefault(symbol, text)
+
     def definitions(self) -> str:
         """Definitions and declarations of everything asked for so far."""
         return "\n".join(self._texts.values())

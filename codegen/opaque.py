@@ -12,6 +12,7 @@ from tapec.codegen.gemm import emit_gemm
 from tapec.codegen.lapack import EMIT_LAPACK
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
+from tapec.codegen.sorting import emit_search, emit_sort
 from tapec.codegen.straight import better
 from tapec.codegen.vectors import load_vector, store_vector
 from tapec.ir.core import I64, Op, Value
@@ -179,4 +180,6 @@ _EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
     "cumsum": _cumsum,
     "dot": emit_gemm,
     "scatter_add": _scatter_add,
+    "searchsorted": emit_search,
+    "sort": emit_sort,
 }

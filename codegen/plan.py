@@ -33,6 +33,7 @@ from tapec.codegen.body import (
     unit_reshape,
 )
 from tapec.codegen.regions import classify, operands_in_memory
+from tapec.codegen.sorting import SHORT
 from tapec.ir.core import Dense, Function, Op, Type, Value
 from tapec.ir.opdef import OPS
 
@@ -209,6 +210,10 @@ def reg_op(op: Op) -> bool:
         return all(small(v.type) for v in op.operands[1:])
     if name == "scatter_add":
         return False
+    if name == "sort":
+        return op.operands[0].type.shape[op.attrs["axis"]] <= SHORT
+    if name == "searchsorted":
+        return small(op.operands[1].type)
     if name == "dot":
         if "gemm" in op.attrs:
             return False
@@ -272,7 +277,8 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
         if op.regions:
             needed.update(operands_in_memory(program, op))
         elif op.results and kind[op.results[0]] == "reg" and name not in ("slice", "gather"):
-            pass
+            if name == "searchsorted":
+                needed.add(op.operands[0])
         elif name in ("slice", "gather") and kind[op.results[0]] == "reg":
             if kind[op.operands[0]] != "reg" or name == "gather":
                 needed.add(op.operands[0])

@@ -20,6 +20,7 @@ from tapec.codegen.scalars import (
     llvm_type,
     reduce_step,
 )
+from tapec.codegen.sorting import straight_search, straight_sort
 from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, I64, Dense, DType, Op, Value
 from tapec.ir.opdef import OPS
@@ -252,7 +253,7 @@ def _reduce(k: KernelEmitter, op: Op) -> Names:
     return out
 
 
-def _lines_along(op: Op) -> list[list[int]]:
+def lines_along(op: Op) -> list[list[int]]:
     """Operand elements along ``axis``, one list per position of the other axes, in order."""
     shape, axis = op.operands[0].type.shape, op.attrs["axis"]
     others = [n for j, n in enumerate(shape) if j != axis]
@@ -268,7 +269,7 @@ def _lines_along(op: Op) -> list[list[int]]:
 def _cumsum(k: KernelEmitter, op: Op) -> None:
     x, dtype = op.operands[0], op.results[0].type.dtype
     names = [""] * x.type.size
-    for line in _lines_along(op):
+    for line in lines_along(op):
         total = ""
         for i in reversed(line) if op.attrs["reverse"] else line:
             e = k.element(x, i)
@@ -295,7 +296,7 @@ def _arg_extremum(k: KernelEmitter, op: Op) -> None:
     dtype = x.type.dtype
     t = llvm_type(dtype)
     out = []
-    for line in _lines_along(op):
+    for line in lines_along(op):
         best, at = k.element(x, line[0]), "0"
         for i, e in enumerate(line[1:], 1):
             value = k.element(x, e)
@@ -359,6 +360,8 @@ _EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
     "iota": _iota,
     "place": _place,
     "reshape": _reshape,
+    "searchsorted": straight_search,
     "slice": _slice,
+    "sort": straight_sort,
     "transpose": _transpose,
 }

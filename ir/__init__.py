@@ -16,6 +16,7 @@ from tapec.ir import (  # noqa: F401
     lu,
     reduce,
     shape,
+    sorting,
     special,
     spectral,
     triangular,
