@@ -143,13 +143,11 @@ class Called:
         consts: Sequence[Value],
         results: Sequence[Value],
         steps: int | None,
-        fail: str | None = None,
         others: Sequence[Block] = (),
     ) -> None:
         """``steps``: how many there will be, if known; ``others``: called in between."""
         self.k, self.block, self.consts = k, body, consts
         self.body = k.body(body)
-        self.fail = fail
         self.n = len(carry)
         self.carry = carry
         self.steps = steps
@@ -202,7 +200,7 @@ class Called:
             self._put(self.ins, self.n + j, s.pointer(k, param, index))
         for j, target in enumerate(targets):
             self._put(self.outs, self.n + j, target)
-        call_body(k, self.block, self.ins, self.outs, self.scratch, self.fail)
+        call_body(k, self.block, self.ins, self.outs, self.scratch)
         new = []
         for j in range(self.n):
             _, to, after = state[3 * j : 3 * j + 3]
@@ -230,7 +228,7 @@ class Called:
         k, em = self.k, self.k.em
         for j in range(self.n):
             self._put(self.test_ins, j, state[3 * j])
-        call_body(k, block, self.test_ins, self.test_out, self.scratch, self.fail)
+        call_body(k, block, self.test_ins, self.test_out, self.scratch)
         slot = em.let(f"load ptr, ptr {self.test_out}")
         return load_element(k, BOOL, slot, "0")
 
@@ -245,9 +243,7 @@ class Called:
 Runner = Inline | Called
 
 
-def call_body(
-    k: KernelEmitter, block: Block, ins: str, outs: str, scratch: str, fail: str | None
-) -> None:
+def call_body(k: KernelEmitter, block: Block, ins: str, outs: str, scratch: str) -> None:
     """Call a body; leave with its return value if that is not 0."""
     body, em = k.body(block), k.em
     code = em.let(f"call i32 @{body.name}(ptr {ins}, ptr {outs}, ptr {scratch})")
@@ -258,11 +254,7 @@ def call_body(
     ok = em.let(f"icmp eq i32 {code}, 0")
     em.line(f"br i1 {ok}, label %{good}, label %{bad}")
     k.start_block(bad)
-    if fail is None:
-        em.line(f"ret i32 {code}")
-    else:
-        em.line(f"store i32 {code}, ptr {fail}.code")
-        em.line(f"br label %{fail[1:]}")
+    em.line(f"ret i32 {code}")
     k.start_block(good)
 
 

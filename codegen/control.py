@@ -30,10 +30,12 @@ from tapec.ir.loops import Phase, phases, scan_parts
 if TYPE_CHECKING:
     from tapec.codegen.kernel import KernelEmitter
 
-__all__ = ["NO_MEMORY", "emit_region"]
+__all__ = ["NO_MEMORY", "STACKS", "emit_region"]
 
 #: What a kernel returns when memory runs out.
 NO_MEMORY = -1
+#: Stands in the text for the offset of the words of all stacks.
+STACKS = "STACKS"
 #: Records in a new stack.
 FIRST_RECORDS = 64
 
@@ -125,7 +127,7 @@ def _cond(k: KernelEmitter, op: Op, inline: bool) -> None:
             scratch = "null"
             if body.workspace:
                 scratch = em.let("getelementptr i8, ptr %ws, i64 SCRATCH")
-            call_body(k, region, ins, outs, scratch, None)
+            call_body(k, region, ins, outs, scratch)
         em.line(f"br label %{join}")
         ends.append((k._block, found))
     k._loops.remove(marker)
@@ -159,25 +161,33 @@ class _Mark:
 
 
 class _Stack:
-    """Records of one phase: what its iterations yield."""
+    """Records of one phase: what its iterations yield.
 
-    def __init__(self, k: KernelEmitter, phase: Phase) -> None:
+    Address, capacity and count lie in the workspace, where the function's wrapper finds
+    what is to be freed on whichever way the function ends.
+    """
+
+    def __init__(self, k: KernelEmitter, ys: Sequence[Value]) -> None:
         self.offsets: list[int] = []
         size = 0
-        for y in phase.ys:
+        for y in ys:
             self.offsets.append(size)
             size += -(-y.type.nbytes // 8) * 8
         self.record = size
-        self.base = self.capacity = ""
+        self.number = -1
         if size:
-            self.base, self.capacity = k.alloca("ptr"), k.alloca("i64")
-            k.em.line(f"store ptr null, ptr {self.base}")
-            k.em.line(f"store i64 0, ptr {self.capacity}")
+            self.number, k.stacks = k.stacks, k.stacks + 1
+            k.may_fail = True
 
-    def reserve(self, k: KernelEmitter, needed: str, fail: str) -> None:
+    def word(self, k: KernelEmitter, i: int) -> str:
+        """The address of the stack's address (0), capacity (1) or count (2)."""
+        base = k.em.let(f"getelementptr i8, ptr %ws, i64 {STACKS}")
+        return k.em.let(f"getelementptr i64, ptr {base}, i64 {3 * self.number + i}")
+
+    def reserve(self, k: KernelEmitter, needed: str) -> None:
         """Make sure that there is room for ``needed`` records."""
         em = k.em
-        capacity = em.let(f"load i64, ptr {self.capacity}")
+        capacity = em.let(f"load i64, ptr {self.word(k, 1)}")
         enough = em.let(f"icmp ule i64 {needed}, {capacity}")
         grow, bad, store, go_on = (k.label() for _ in range(4))
         em.line(f"br i1 {enough}, label %{go_on}, label %{grow}")
@@ -186,84 +196,82 @@ class _Stack:
         few = em.let(f"icmp ult i64 {double}, {FIRST_RECORDS}")
         records = em.let(f"select i1 {few}, i64 {FIRST_RECORDS}, i64 {double}")
         nbytes = em.let(f"mul i64 {records}, {self.record}")
-        old = em.let(f"load ptr, ptr {self.base}")
+        old = em.let(f"load ptr, ptr {self.word(k, 0)}")
         k.symbols.add("realloc")
         em.declares.add("declare ptr @realloc(ptr, i64)")
         new = em.let(f"call ptr @realloc(ptr {old}, i64 {nbytes})")
         none = em.let(f"icmp eq ptr {new}, null")
         em.line(f"br i1 {none}, label %{bad}, label %{store}")
         k.start_block(bad)
-        em.line(f"store i32 {NO_MEMORY}, ptr {fail}.code")
-        em.line(f"br label %{fail[1:]}")
+        em.line(f"ret i32 {NO_MEMORY}")
         k.start_block(store)
-        em.line(f"store ptr {new}, ptr {self.base}")
-        em.line(f"store i64 {records}, ptr {self.capacity}")
+        em.line(f"store ptr {new}, ptr {self.word(k, 0)}")
+        em.line(f"store i64 {records}, ptr {self.word(k, 1)}")
         em.line(f"br label %{go_on}")
         k.start_block(go_on)
+
+    def base(self, k: KernelEmitter) -> str:
+        return k.em.let(f"load ptr, ptr {self.word(k, 0)}") if self.record else "null"
 
     def targets(self, k: KernelEmitter, at: str) -> Names:
         """Where iteration ``at`` writes what it yields."""
         if not self.offsets:
             return []
-        base = k.em.let(f"load ptr, ptr {self.base}") if self.record else "null"
-        row = offset(k, base, at, self.record)
+        row = offset(k, self.base(k), at, self.record)
         return [k.em.let(f"getelementptr i8, ptr {row}, i64 {o}") for o in self.offsets]
 
     def slice(self, k: KernelEmitter, y: int) -> Slice:
-        base = k.em.let(f"load ptr, ptr {self.base}") if self.record else "null"
-        at = k.em.let(f"getelementptr i8, ptr {base}, i64 {self.offsets[y]}")
+        at = k.em.let(f"getelementptr i8, ptr {self.base(k)}, i64 {self.offsets[y]}")
         return Slice(k, at, self.record)
 
 
 def _while(k: KernelEmitter, op: Op, inline: bool) -> None:
-    em, loops = k.em, phases(op)
+    loops = phases(op)
     consts = op.operands[sum(op.attrs["n_carry"]) :]
-    stacks = [_Stack(k, p) for p in loops]
-    owns = any(s.record for s in stacks)
-    fail = ""
-    if owns:
-        fail = f"%{k.label()}"
-        k.chunks[-1].prologue.append(f"  {fail}.code = alloca i32")
-        k.may_fail = True
     marker = _enter(k)
-    count = ""
+    kept = k.kept.get(op)  # this operation's loop, run by an earlier one
+    count, stacks = "", []
     for p, phase in enumerate(loops):
         carry = op.operands[phase.first : phase.first + phase.n_carry]
         results = op.results[phase.first : phase.first + phase.n_carry]
+        if p == 0 and kept is not None:
+            first, stack = kept
+            stacks.append(stack)
+            count = k.em.let(f"load i64, ptr {stack.word(k, 2)}")
+            for r, v in zip(results, first.results):
+                _same_value(k, r, v)
+            continue
+        body = phase.body
+        merged = k.merged.get(op)
+        if merged is not None:
+            body = merged.body
+        stacks.append(_Stack(k, body.results[phase.n_carry :]))
         runner: Runner
         if inline:
-            runner = Inline(k, phase.body, carry, consts)
+            runner = Inline(k, body, carry, consts)
         else:
-            runner = Called(
-                k, phase.body, carry, consts, results, None, fail or None,
-                op.regions[:1] if p == 0 else (),
-            )  # fmt: skip
+            others = op.regions[:1] if p == 0 else ()
+            runner = Called(k, body, carry, consts, results, None, others)
         if p == 0:
             if isinstance(runner, Called):
                 runner.prepare_test(op.regions[0])
-            count = _repeat(k, op, phase, runner, stacks[0], results, fail)
+            count = _repeat(k, op, runner, stacks[0], results)
+            if merged is not None and stacks[0].record:
+                k.em.line(f"store i64 {count}, ptr {stacks[0].word(k, 2)}")
+                k.kept[merged.second] = op, stacks[0]
         else:
             if stacks[p].record:
-                stacks[p].reserve(k, count, fail)
+                stacks[p].reserve(k, count)
             _replay(k, phase, runner, stacks, p, count, results)
-    if owns:
-        done = k.label()
-        _free(k, stacks)
-        em.line(f"br label %{done}")
-        k.start_block(fail[1:])
-        _free(k, stacks)
-        em.line(f"ret i32 {em.let(f'load i32, ptr {fail}.code')}")
-        k.start_block(done)
     k._loops.remove(marker)
 
 
-def _free(k: KernelEmitter, stacks: Sequence[_Stack]) -> None:
-    k.symbols.add("free")
-    k.em.declares.add("declare void @free(ptr)")
-    for s in stacks:
-        if s.record:
-            base = k.em.let(f"load ptr, ptr {s.base}")
-            k.em.line(f"call void @free(ptr {base})")
+def _same_value(k: KernelEmitter, r: Value, v: Value) -> None:
+    """Let ``r`` have the value of ``v``."""
+    if k.program.kind[r] == "reg":
+        k.set_regs(r, elements(k, v))
+    elif r.type.nbytes:
+        k.copy(k.pointer(r), k.pointer(v), r.type.nbytes)
 
 
 class _Header:
@@ -291,11 +299,9 @@ class _Header:
 def _repeat(
     k: KernelEmitter,
     op: Op,
-    phase: Phase,
     runner: Runner,
     stack: _Stack,
     results: Sequence[Value],
-    fail: str,
 ) -> str:
     """The loop itself; how many iterations it took."""
     em = k.em
@@ -308,7 +314,7 @@ def _repeat(
         k.start_block(body)
         following = em.let(f"add i64 {at}, 1")
         if stack.record:
-            stack.reserve(k, following, fail)
+            stack.reserve(k, following)
         new = runner.step(state, [], at, stack.targets(k, at))
         header.close([following, *new])
         k.start_block(done)

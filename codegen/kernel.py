@@ -17,10 +17,12 @@ from typing import Any
 
 from tapec.codegen import plan as planning
 from tapec.codegen.body import Node
+from tapec.codegen.control import STACKS
 from tapec.codegen.lapack import work_of
 from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
 from tapec.codegen.memory import Layout, lay_out
+from tapec.codegen.merge import Merged, merged_loops
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.plan import Nest, Opaque, Program
@@ -119,6 +121,11 @@ class KernelEmitter:
         self.bodies: dict[Block, Body] = {} if root is self else root.bodies
         #: bytes after the frame for one called body at a time
         self.scratch_bytes: int = 0
+        #: stacks of loops of unknown length, see ``control``
+        self.stacks: int = 0
+        #: loops that yield for another one as well, and the loops that another one ran
+        self.merged: dict[Op, Merged] = {}
+        self.kept: dict[Op, tuple[Op, Any]] = {}
         #: whether there are return values other than 0
         self.may_fail = False
         self.em: Emitter = Emitter(math, self.declares)
@@ -361,6 +368,7 @@ class KernelEmitter:
             elif op.name in ("sin", "cos"):
                 taken.setdefault(op.operands[0], set()).add(op.name)
         self.joint = {v for v, names in taken.items() if len(names) == 2}
+        self.merged = {m.first: m for m in merged_loops(program.fn.ops, program.scalar)}
         for k in range(len(program.slots)):
             emit_slot(self, program.slots[k])
             if k < len(program.steps):
@@ -404,7 +412,11 @@ class KernelEmitter:
 
     @property
     def scratch_base(self) -> int:
-        return -(-(self.layout.workspace + self.frame_bytes) // 64) * 64
+        return -(-(self.stack_base + 24 * self.stacks) // 64) * 64
+
+    @property
+    def stack_base(self) -> int:
+        return -(-(self.layout.workspace + self.frame_bytes) // 8) * 8
 
     @property
     def instructions(self) -> int:
@@ -415,19 +427,23 @@ class KernelEmitter:
         parts = [_constant_global(self.name, k, v) for k, v in enumerate(self.layout.constants)]
         signature = "(ptr noalias %in, ptr noalias %out, ptr noalias %ws)"
         several = len(self.chunks) > 1
-        base = str(self.scratch_base)
+        scratch, stacks = str(self.scratch_base), str(self.stack_base)
+        whole = f"{self.name}.inner" if self.stacks else self.name
         for k, chunk in enumerate(self.chunks):
-            name = f"@{self.name}.{k}" if several else f"@{self.name}"
+            name = f"@{self.name}.{k}" if several else f"@{whole}"
             parts.append(f"define internal i32 {name}{signature} {{\nentry:")
             parts.extend(chunk.prologue)
-            if self.scratch_bytes:
-                parts.extend(line.replace(SCRATCH, base) for line in chunk.em.lines)
+            if self.scratch_bytes or self.stacks:
+                parts.extend(
+                    line.replace(SCRATCH, scratch).replace(STACKS, stacks)
+                    for line in chunk.em.lines
+                )
             else:
                 parts.extend(chunk.em.lines)
             parts.extend(chunk.frame_stores)
             parts.append("  ret i32 0\n}")
         if several:
-            parts.append(f"define internal i32 @{self.name}{signature} {{\nentry:")
+            parts.append(f"define internal i32 @{whole}{signature} {{\nentry:")
             for k in range(len(self.chunks)):
                 call = f"call i32 @{self.name}.{k}(ptr %in, ptr %out, ptr %ws)"
                 parts.append(f"  %r{k} = {call}")
@@ -436,7 +452,28 @@ class KernelEmitter:
                     parts.append(f"  br i1 %ok{k}, label %next{k}, label %fail{k}")
                     parts.append(f"fail{k}:\n  ret i32 %r{k}\nnext{k}:")
             parts.append("  ret i32 0\n}")
+        if self.stacks:
+            parts += self._freeing(whole, signature)
         return parts
+
+    def _freeing(self, inner: str, signature: str) -> list[str]:
+        """The function around ``inner`` that frees its stacks, however it ended."""
+        self.symbols.add("free")
+        self.declares.add("declare void @free(ptr)")
+        before, after = [], []
+        for k in range(self.stacks):
+            at = self.stack_base + 24 * k
+            before.append(f"  %s{k} = getelementptr i8, ptr %ws, i64 {at}")
+            before.append(f"  %c{k} = getelementptr i8, ptr %s{k}, i64 8")
+            before.append(f"  store ptr null, ptr %s{k}\n  store i64 0, ptr %c{k}")
+            after.append(f"  %p{k} = load ptr, ptr %s{k}\n  call void @free(ptr %p{k})")
+        return [
+            f"define internal i32 @{self.name}{signature} {{\nentry:",
+            *before,
+            f"  %code = call i32 @{inner}(ptr %in, ptr %out, ptr %ws)",
+            *after,
+            "  ret i32 %code\n}",
+        ]
 
     def text(self) -> str:
         own = self.parts()

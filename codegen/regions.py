@@ -16,7 +16,9 @@ from tapec.ir.loops import phases, scan_parts
 if TYPE_CHECKING:
     from tapec.codegen.plan import Program
 
-__all__ = ["classify", "has_guard", "is_index", "is_scalar", "operands_in_memory"]
+__all__ = [
+    "classify", "has_guard", "is_index", "is_scalar", "operands_in_memory", "scalar_elements",
+]  # fmt: skip
 
 #: Longer bodies are functions, which are cut into pieces (see ``kernel.CHUNK``).
 INLINE_ELEMENTS = 2500
@@ -51,7 +53,7 @@ def is_scalar(op: Op, nested: bool = False) -> bool:
         consts = {p for r in op.regions for p in r.params if not small(p.type)}
     else:
         loops = phases(op)
-        if len(loops) > 1 and (nested or any(map(has_guard, op.regions))):
+        if len(loops) > 1 and nested:
             return False
         n = sum(op.attrs["n_carry"])
         if not all([small(v.type) for v in op.operands[:n]]):
@@ -71,6 +73,15 @@ def is_scalar(op: Op, nested: bool = False) -> bool:
             return False
         total += found
     return total <= INLINE_ELEMENTS
+
+
+def scalar_elements(block: Block) -> int | None:
+    """The number of elements that a block of small values computes; None if it has others."""
+    from tapec.codegen.plan import small
+
+    if not all([small(r.type) for r in block.results]):
+        return None
+    return _scalar_block(block, {p for p in block.params if not small(p.type)})
 
 
 def _scalar_block(block: Block, stored: set[Value]) -> int | None:

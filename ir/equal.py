@@ -24,7 +24,7 @@ from typing import Any
 from tapec.ir.core import Attrs, Block, Function, Op, Type, Value
 from tapec.ir.printer import format_lines
 
-__all__ = ["attr_key", "diff", "equal"]
+__all__ = ["attr_key", "diff", "equal", "same_operations"]
 
 _SAME = frozenset((int, bool, str, type(None)))
 
@@ -46,6 +46,11 @@ def attr_key(value: Any) -> Any:
 def equal(f: Function, g: Function) -> bool:
     """Whether two functions are the same up to names (their own too) and locations."""
     return _same_blocks(f.block, g.block, {})
+
+
+def same_operations(f: Block, g: Block) -> bool:
+    """Whether two isolated regions compute the same, operation by operation."""
+    return _same_blocks(f, g, {})
 
 
 def _same_blocks(f: Block, g: Block, pairs: dict[Value, Value]) -> bool:

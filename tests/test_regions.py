@@ -316,3 +316,38 @@ def test_regions_are_isolated() -> None:
     op = emit_scan(b, [x], [], [], body, 3)
     with pytest.raises(VerifyError, match="not defined"):
         verify(b.function("f", op.results))
+
+
+@pytest.mark.parametrize("n", [2, 40])
+def test_value_and_gradient_run_a_while_once(n: int) -> None:
+    from tapec.codegen import make_program
+    from tapec.codegen.merge import merged_loops
+
+    fn = simplify(vjp(simplify(doubling(Type(F64, (n,)))), seeds=False))
+    program = make_program(fn)
+    assert len(merged_loops(program.fn.ops, program.scalar)) == 1
+    x = np.linspace(0.3, 0.6, n)
+    close(native(fn, [x]), interpret(fn, [x]))
+    close(native(fn, [x + 50]), interpret(fn, [x + 50]))
+
+
+@pytest.mark.parametrize("n", [2, 40])
+def test_guard_in_a_while_that_records(n: int) -> None:
+    t = Type(F64, (n,))
+    b = Builder()
+    x = b.param(t)
+
+    def largest(b: Builder, c: Value) -> Value:
+        return b.reduce("max", c, [0])
+
+    def step(b: Builder, c: Value) -> list[Value]:
+        b.guard(b.gt(largest(b, c), b.constant(1.0, Type(F64))), True, "above")
+        return [b.mul(c, c)]
+
+    test = block([t], lambda b, c: [b.lt(largest(b, c), b.constant(1e3, Type(F64)))])
+    op = emit_while(b, test, [block([t], step)], [[x]], [])
+    fn = simplify(vjp(b.function("f", [b.reduce_sum(op.results[0], [0])]), seeds=False))
+    good = np.linspace(1.2, 1.6, n)
+    close(native(fn, [good]), interpret(fn, [good]))
+    with pytest.raises(AssertionError, match="returned 1"):
+        native(fn, [good * 0.5])
