@@ -69,15 +69,17 @@ from tapec.codegen.entry import (
     check_layout,
     entry_text,
 )
-from tapec.codegen.objects import exported, text_object
+from tapec.codegen.objects import COUNTDOWN, exported, text_object
 
 __all__ = [
-    "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "Read", "Result", "SLOW_OFFSET",
-    "Structure", "Variant", "build_variant", "callable_type", "check_layout", "entry_text",
-    "forget_entries", "install", "keepalives", "link_chain", "load_variant", "new_callable",
-    "release_workspaces", "slow_of", "trace_depth",
+    "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "NEVER", "Read", "Result",
+    "SLOW_OFFSET", "Structure", "Variant", "build_variant", "callable_type", "check_layout",
+    "entry_text", "forget_entries", "install", "keepalives", "link_chain", "load_variant",
+    "new_callable", "release_workspaces", "slow_of", "trace_depth",
 ]  # fmt: skip
 
+#: A number of calls that is not reached.
+NEVER = 1 << 62
 #: While nonzero, every native entry misses, so that functions called by a function that is being
 #: traced are traced too.  Process-wide: raise it only for the duration of a trace.
 trace_depth = ctypes.c_int(0)
@@ -126,7 +128,7 @@ class Variant:
 
     __slots__ = (
         "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_reads",
-        "_statics", "address", "library", "spec",
+        "_statics", "address", "countdown", "library", "spec",
     )  # fmt: skip
 
     def __init__(self, library: engine.Library, spec: EntrySpec, data: Any) -> None:
@@ -139,6 +141,8 @@ class Variant:
         self._first_capture = FIRST_WORD + len(self._statics)
         self._reads: list[Read] = []
         self._caller: Any = None
+        #: calls left until the kernel misses to be promoted; None: it does not count them
+        self.countdown: ctypes.c_int64 | None = None
         self._following: Variant | None = None
         data[NEXT_WORD] = slow_entry()
         for i, value in enumerate(self._statics):
@@ -238,15 +242,17 @@ def load_variant(
     symbols: Iterable[str],
     captured: Sequence[np.ndarray[Any, Any]] = (),
     reads: Sequence[Read] = (),
+    calls: int = NEVER,
 ) -> Variant:
     """Load the object code of a kernel, with an entry for ``spec``.
 
     ``symbols`` are the external names that the kernel uses (see ``libraries``); ``reads`` must
     be unchanged for a call from outside.  The entry is compiled separately: it gains nothing from
     a higher level, which would take longer than most kernels, and functions of equal signatures
-    can share it.
+    can share it.  ``calls``: after how many calls a kernel that counts them misses once.
     """
     check_layout()
+    symbols = set(symbols)
     entry = entry_text(spec)
     data = (ctypes.c_uint64 * entry.data_words)()
     addresses = libraries.resolve(
@@ -255,9 +261,14 @@ def load_variant(
     addresses["tapec.data"] = ctypes.addressof(data)
     addresses["tapec.slow"] = slow_entry()
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
+    countdown = None
+    if COUNTDOWN in symbols:
+        countdown = ctypes.c_int64(calls)
+        addresses[COUNTDOWN] = ctypes.addressof(countdown)
     code = [kernel_code, _entry_code(entry.text)]
     library = engine.link(code, addresses, ["entry", "direct"])
     variant = Variant(library, spec, data)
+    variant.countdown = countdown
     variant.set_captured(captured)
     variant.set_reads(reads)
     return variant
@@ -273,7 +284,7 @@ def forget_entries() -> None:
     _entry_code.cache_clear()
 
 
-_OWN_SYMBOLS = {"tapec.data", "tapec.slow", "tapec.trace_depth"}
+_OWN_SYMBOLS = {COUNTDOWN, "tapec.data", "tapec.slow", "tapec.trace_depth"}
 _chain_lock = threading.Lock()
 
 

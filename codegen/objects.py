@@ -5,6 +5,9 @@ before.  The key is a digest of the function's structure (operations, types, att
 names, no source lines), so a function that is found needs no planning, no LLVM text and no LLVM;
 and if it is deferred, the digest is of the function it is made from, and it is not even made.
 
+A kernel that is so long that it is compiled at level 0 counts its calls; ``promoted`` makes the
+better object when there have been enough.
+
 Invariant: the key covers whatever the object code may depend on: the structure, the level, the
 sources of ``tapec.ir`` and ``tapec.codegen``, the versions, and the CPU with its features.
 """
@@ -18,20 +21,24 @@ import platform
 import struct
 import sys
 import time
+import zlib
 from array import array
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from tapec.codegen import disk, engine
-from tapec.codegen.kernel import compile_kernel
+from tapec.codegen.kernel import KernelSource, compile_kernel
 from tapec.codegen.plan import all_nests
 from tapec.codegen.target import host
 from tapec.ir.core import NO_ATTRS, Block, Dense, Function, Type, Value
 from tapec.ir.deferred import origin
 
-__all__ = ["KernelObject", "exported", "function_key", "kernel_object", "text_object"]
+__all__ = [
+    "COUNTDOWN", "Facts", "KernelObject", "calls_until_hot", "exported", "function_key",
+    "kernel_object", "promoted", "text_object",
+]  # fmt: skip
 
 #: Sources that are newer than this may not be what runs here.
 _STARTED = time.time()
@@ -65,6 +72,50 @@ class KernelObject:
     cached: bool
     #: seconds per stage
     seconds: dict[str, float]
+    #: LLVM text of a kernel that counts its calls, compressed
+    text: bytes | None = None
+
+
+#: Longer kernels stay at level 0: a process could not end for seconds while one is compiled.
+PROMOTE_LIMIT = 30_000
+#: Longer ones are promoted to level 1, which takes a third of the time for nearly the same code.
+_LEVEL_2_LIMIT = 4000
+#: Nanoseconds of LLVM's per line at level 2, and the part of that which calls must have taken.
+_PROMOTE_NS, _PROMOTE_PART = 60_000.0, 0.1
+#: The counter of a kernel that counts its calls.
+COUNTDOWN = "tapec.countdown"
+
+# Counts down, and once at 1 asks for Python's attention by looking like a failed guard; after
+# that, if nothing has happened, every 1024th time.
+_COUNTING = f"""
+@{COUNTDOWN} = external global i64
+
+define i32 @kernel(ptr noalias %in, ptr noalias %out, ptr noalias %ws) {{
+  %left = atomicrmw sub ptr @{COUNTDOWN}, i64 1 monotonic
+  %over = icmp sle i64 %left, 1
+  %low = and i64 %left, 1023
+  %turn = icmp eq i64 %low, 1
+  %stop = and i1 %over, %turn
+  br i1 %stop, label %hot, label %run
+hot:
+  ret i32 -2
+run:
+  %code = call i32 @kernel.counted(ptr %in, ptr %out, ptr %ws)
+  ret i32 %code
+}}
+"""
+
+
+def counted(text: str) -> str:
+    """The text of a kernel with ``@kernel`` visible, and counting its calls."""
+    renamed = text.replace("define internal i32 @kernel(", "define internal i32 @kernel.counted(")
+    return renamed + _COUNTING
+
+
+def calls_until_hot(facts: Facts) -> int:
+    """After how many calls a kernel at level 0 deserves to be compiled better."""
+    level_2 = _PROMOTE_NS * _PROMOTE_PART * facts.instructions
+    return int(min(1e6, max(20.0, level_2 / max(facts.work_ns, 50.0))))
 
 
 def exported(text: str) -> str:
@@ -84,24 +135,51 @@ def kernel_object(fn: Function, opt: int | None = None, *, cache: bool = True) -
     source = compile_kernel(fn)
     written = time.perf_counter()
     level = source.opt if opt is None else opt
-    code = engine.object_code(exported(source.text), level)
+    counts = opt is None and level == 0 and source.instructions <= PROMOTE_LIMIT
+    text = counted(source.text) if counts else exported(source.text)
+    code = engine.object_code(text, level)
     seconds = {
         "cache": looked - start,
         "loops and text": written - looked,
         "llvm": time.perf_counter() - written,
     }
-    facts = Facts(
+    facts = _facts(source, level, [COUNTDOWN] if counts else [])
+    if key is not None:
+        disk.store(key, code, asdict(facts))
+    made = KernelObject(code, facts, key, False, seconds)
+    if counts:
+        made.text = zlib.compress(source.text.encode(), 1)
+    return made
+
+
+def _facts(source: KernelSource, level: int, symbols: list[str]) -> Facts:
+    return Facts(
         source.workspace_bytes,
-        sorted(source.symbols),
+        sorted([*source.symbols, *symbols]),
         source.work_ns,
         source.instructions,
         level,
         len(source.guards),
         sum(1 for _ in all_nests(source.program)),
     )
-    if key is not None:
-        disk.store(key, code, asdict(facts))
-    return KernelObject(code, facts, key, False, seconds)
+
+
+def promoted(made: KernelObject, fn: Function) -> KernelObject:
+    """The object of ``fn`` compiled better than ``made``; it replaces that on disk."""
+    start = time.perf_counter()
+    facts = made.facts
+    level = 2 if facts.instructions <= _LEVEL_2_LIMIT else 1
+    if made.text is not None:
+        text = zlib.decompress(made.text).decode()
+        facts = replace(facts, opt=level, symbols=[s for s in facts.symbols if s != COUNTDOWN])
+    else:  # the object came from disk
+        source = compile_kernel(fn)
+        text, facts = source.text, _facts(source, level, [])
+    code = engine.object_code(exported(text), level)
+    if made.key is not None:
+        disk.store(made.key, code, asdict(facts))
+    seconds = {**made.seconds, "promotion": time.perf_counter() - start}
+    return KernelObject(code, facts, made.key, False, seconds)
 
 
 _NAMES = tuple(f.name for f in fields(Facts))
@@ -205,19 +283,30 @@ class _Shape:
             words.append(kinds.setdefault(p.type, len(kinds)))
             values[p] = len(values)
         words.append(len(block.ops))
+        append, known, number = words.append, kinds.get, len(values)
         for op in block.ops:
             results, operands, attrs = op.results, op.operands, op.attrs
+            n = len(operands)
             type_ = results[0].type if len(results) == 1 else tuple([r.type for r in results])
-            key = (op.name, type_) if attrs is NO_ATTRS else (op.name, type_, _plain(attrs))
-            words.append(kinds.setdefault(key, len(kinds)))
-            words.append(len(operands))
-            words += [values[v] for v in operands]
+            key = (op.name, n, type_) if attrs is NO_ATTRS else (op.name, n, type_, _plain(attrs))
+            kind = known(key)
+            if kind is None:
+                kind = kinds[key] = len(kinds)
+            append(kind)
+            if n == 2:
+                append(values[operands[0]])
+                append(values[operands[1]])
+            else:
+                for v in operands:
+                    append(values[v])
             for r in results:
-                values[r] = len(values)
+                values[r] = number
+                number += 1
             if op.regions:
                 words.append(-len(op.regions))
                 for region in op.regions:
                     self.block(region)
+                number = len(values)
         words.append(len(block.results))
         words += [values[v] for v in block.results]
 

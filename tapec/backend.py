@@ -12,13 +12,19 @@ is, and are converted anew at every call where it cannot, so that later writes a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapec import options
+from tapec import options, promotion
+from tapec.codegen import disk
+from tapec.codegen.abi import MISS, NEVER, Arg, EntrySpec, Structure, Variant, load_variant
+from tapec.codegen.abi import Read as NativeRead
+from tapec.codegen.abi import Result as Boxed
+from tapec.codegen.engine import CompileError
+from tapec.codegen.objects import KernelObject, calls_until_hot, kernel_object, promoted
 from tapec.depends import MISSING, SIZE, Read
 from tapec.errors import InternalError
 from tapec.ir.core import Function, Type, Value, walk
@@ -28,11 +34,6 @@ from tapec.ir.interp import GuardFailed, interpret
 from tapec.signature import Flat, Spec, native_array
 from tapec.trace import Traced
 from tapec.transforms import Program, Result
-
-if TYPE_CHECKING:
-    from tapec.codegen.abi import Arg, Structure, Variant
-    from tapec.codegen.abi import Read as NativeRead
-    from tapec.codegen.objects import KernelObject
 
 __all__ = ["Compiled", "InterpretedProgram", "NativeProgram", "compile_program", "seed_array"]
 
@@ -221,9 +222,15 @@ class NativeProgram(Compiled):
         native_fn = reorder(fn, [place[p] for p in order])
         checked = _native_reads(reads) if self.direct else None
         self.linkable = checked is not None
-        self.variant, self.made = _build(
-            native_fn, args, self.boxes, shape, self.stable, checked or ()
-        )
+        #: for a program that may be compiled better later: what, how to load it, and a weak
+        #: reference to the method that lets calls arrive there
+        self.native_fn: Function | None = native_fn
+        load = _loader(native_fn, args, self.boxes, shape, self.stable, checked or ())
+        self.load: Callable[[KernelObject], Variant] | None = load
+        self.relink: Any = None
+        self.variant, self.made = _build(native_fn, load)
+        if self.variant.countdown is None:
+            self.settle()
         self.guarded = self.made.facts.guards > 0
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
@@ -243,11 +250,33 @@ class NativeProgram(Compiled):
                 values[k] = values[k].item()
         return program.rebuild(values)
 
-    def _native(self, inputs: Sequence[Any]) -> Any:
-        from tapec.codegen.abi import MISS
+    def settle(self) -> None:
+        """This is as good as it gets: forget what was kept to do better."""
+        if self.variant.countdown is not None:
+            self.variant.countdown.value = NEVER
+        self.native_fn = self.load = None
+        self.made.text = None
 
+    def promote(self) -> None:
+        """Compile better, and let calls arrive there.  Takes long: for another thread."""
+        fn, load = self.native_fn, self.load
+        if fn is None or load is None:
+            return
+        made = promoted(self.made, fn)
+        self.variant, self.made = load(made), made
+        self.settle()
+        relink = self.relink and self.relink()
+        if relink is not None:
+            relink()
+
+    def _native(self, inputs: Sequence[Any]) -> Any:
         self.calls += 1
-        result = self.variant.call(*inputs)
+        variant = self.variant
+        result = variant.call(*inputs)
+        if variant.countdown is not None and variant.countdown.value <= 0:
+            promotion.request(self)
+            if result is MISS:
+                result = variant.call(*inputs)
         if result is MISS:
             self.failures += 1
             if not self.guarded:
@@ -281,14 +310,10 @@ def _native_leaf(leaf: Any, spec: Spec) -> Any:
 
 
 def _array_arg(type: Type) -> Arg:
-    from tapec.codegen.abi import Arg
-
     return Arg("array", type)
 
 
 def _arg(spec: Spec) -> Arg:
-    from tapec.codegen.abi import Arg
-
     return Arg("float" if spec.kind == "float" else "array", spec.type)
 
 
@@ -305,8 +330,6 @@ def _direct_arguments(
     flat: Flat, program: Program, leaves: Sequence[Any], seeds: Sequence[Any]
 ) -> tuple[list[Arg] | None, list[Any]]:
     """Entry arguments that are the user's own; None if some are containers or keywords."""
-    from tapec.codegen.abi import Arg
-
     layout = flat.layout
     if layout.keywords.num_leaves or any(len(r) != 1 for r in layout.ranges):
         return None, []
@@ -362,8 +385,6 @@ class _Index:
 
 def _native_reads(reads: Sequence[Read]) -> list[NativeRead] | None:
     """The reads in a form that native code can compare; None if some have none."""
-    from tapec.codegen.abi import Read as NativeRead
-
     found = []
     for owner, name, value in reads:
         if name is SIZE:
@@ -379,20 +400,15 @@ def _native_reads(reads: Sequence[Read]) -> list[NativeRead] | None:
     return found if len(found) <= MAX_NATIVE_READS else None
 
 
-def _build(
+def _loader(
     fn: Function,
     args: Sequence[Arg],
     boxes: Sequence[str],
     structure: Any,
     stable: Sequence[Array],
     reads: Sequence[NativeRead],
-) -> tuple[Variant, KernelObject]:
-    from tapec.codegen import disk
-    from tapec.codegen.abi import EntrySpec, load_variant
-    from tapec.codegen.abi import Result as Boxed
-    from tapec.codegen.engine import CompileError
-    from tapec.codegen.objects import kernel_object
-
+) -> Callable[[KernelObject], Variant]:
+    """How to load a kernel of ``fn``, once it is compiled."""
     results = tuple(
         Boxed("array" if box == "complex" else box, t)  # type: ignore[arg-type]
         for box, t in zip(boxes, result_types(fn))
@@ -409,8 +425,15 @@ def _build(
             facts.work_ns > RELEASE_GIL_NS,
             tuple([r.kind for r in reads]),
         )
-        return load_variant(made.code, spec, facts.symbols, stable, reads)
+        calls = calls_until_hot(facts) if options.promote() else NEVER
+        variant = load_variant(made.code, spec, facts.symbols, stable, reads, calls)
+        made.code = b""  # there is another copy now
+        return variant
 
+    return load
+
+
+def _build(fn: Function, load: Callable[[KernelObject], Variant]) -> tuple[Variant, KernelObject]:
     made = kernel_object(fn, options.opt_level())
     try:
         return load(made), made

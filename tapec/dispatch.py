@@ -331,11 +331,18 @@ class Dispatcher:
 
     def link(self, variant: Variant) -> None:
         """Let the callable's native code try this variant first, if it can."""
+        if isinstance(variant.compiled, NativeProgram):
+            variant.compiled.relink = weakref.WeakMethod(self.relink)
         if self.owner is not None and variant.compiled.linkable:
             with self.lock:
                 others = [v for v in self.linked if v is not variant]
                 self.linked = [variant, *others][:MAX_LINKED]
                 self._link_all()
+
+    def relink(self) -> None:
+        """The native code of a variant has been exchanged."""
+        with self.lock:
+            self._link_all()
 
     def adopt(self, owner: Any) -> None:
         """Calls arrive through this native callable from now on."""

@@ -13,6 +13,7 @@ variable                  default    meaning
 ``TAPEC_CACHE``           1          0: no object code is kept on disk (``codegen.disk``)
 ``TAPEC_CACHE_DIR``       (XDG)      where it is kept
 ``TAPEC_CACHE_SIZE``      256        megabytes kept at most
+``TAPEC_PROMOTE``         1          0: large programs that are hot are not compiled again
 ========================  =========  ==========================================================
 
 >>> from tapec import options
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["backend", "max_variants", "opt_level"]
+__all__ = ["backend", "max_variants", "opt_level", "promote"]
 
 
 def backend() -> str:
@@ -51,3 +52,8 @@ def max_variants() -> int:
     if not value.isdigit() or int(value) < 1:
         raise ValueError(f"TAPEC_MAX_VARIANTS={value!r}: use a positive integer")
     return int(value)
+
+
+def promote() -> bool:
+    """Whether large programs are compiled better once they are hot (``promotion``)."""
+    return os.environ.get("TAPEC_PROMOTE", "1").strip() != "0"
