@@ -115,7 +115,8 @@ def counted(text: str) -> str:
 def calls_until_hot(facts: Facts) -> int:
     """After how many calls a kernel at level 0 deserves to be compiled better."""
     level_2 = _PROMOTE_NS * _PROMOTE_PART * facts.instructions
-    return int(min(1e6, max(20.0, level_2 / max(facts.work_ns, 50.0))))
+    call = max(facts.work_ns, 0.3 * facts.instructions, 1.0)
+    return max(20, int(level_2 / call))
 
 
 def exported(text: str) -> str:
