@@ -41,6 +41,9 @@ __all__ = ["emit_nest"]
 
 #: Below this cost a pure reduction is unrolled, to hide the latency of its additions.
 UNROLL_COST = 16
+#: A nest of more parts than this has its edges (parts of less than 1/EDGE of the largest)
+#: done by scalar loops.
+MANY_PARTS, EDGE = 4, 16
 
 
 class _Loop:
@@ -284,9 +287,16 @@ class _Part:
         if n == 1:
             self._body("0", 1, 1, [[] for _ in self.reducers], single=True)
             return
+        if self._is_edge():
+            self._prepare(1)
+            self.index[-1] = index = k.open_loop(n, loop.lo)
+            self._body(index, 1, 1, [[] for _ in self.reducers])
+            k.close_loop()
+            self.lanes = {}
+            return
         unroll = 4 if self._cheap_reduction() and n >= 8 * w else 1
         # prepare pointers and splats before the loop, where they belong
-        self._prepare()
+        self._prepare(w)
         accs = [
             [em.let(f"load {llvm_type(r.dtype, w)}, ptr {s}") for s in r.slots] if r.lanes else []
             for r in self.reducers
@@ -339,7 +349,20 @@ class _Part:
                 cost += OPS[node.op.name].cost if node.kind == "op" and node.op else 1
         return cost <= UNROLL_COST
 
-    def _prepare(self) -> None:
+    def _is_edge(self) -> bool:
+        """A small part among many: a scalar loop keeps its code short."""
+        if len(self.nest.parts) <= MANY_PARTS:
+            return False
+        return EDGE * self._size(self.segment) < max(self._size(p[0]) for p in self.nest.parts)
+
+    @staticmethod
+    def _size(segment: Sequence[tuple[int, int]]) -> int:
+        n = 1
+        for lo, hi in segment:
+            n *= hi - lo
+        return n
+
+    def _prepare(self, w: int) -> None:
         last = len(self.loops) - 1
         for node in self.nodes:
             if self.level[node] != last:
@@ -349,16 +372,16 @@ class _Part:
                 self._pointer(node.value, offset, strides, node.dtype)
             for a in node.args:
                 if self.level[a] < last and node.kind != "gather":
-                    self._lanes(a, self.w)
+                    self._lanes(a, w)
         for s, root in self.store_roots:
             self._pointer(s.target, s.offset, s.strides, s.target.type.dtype)
             if self.level[root] < last:
-                self._lanes(root, self.w)
+                self._lanes(root, w)
         for r, root in self.reduce_roots:
             if not r.lanes:
                 self._pointer(r.result, 0, r.strides, r.dtype)
             if self.level[root] < last:
-                self._lanes(root, self.w)
+                self._lanes(root, w)
 
     def _lanes(self, node: Node, w: int) -> str:
         """A node's value over the lanes (repeated if it is uniform)."""
@@ -404,8 +427,8 @@ class _Part:
                 old = load_vector(k, r.dtype, pointer, index, stride, w, lanes)
                 value = reduce_step(em, r.kind, r.dtype, w, old, value)
                 store_vector(k, r.dtype, value, pointer, index, stride, w, lanes)
-            elif single:
-                # one iteration of the vector axis: fold into lane 0
+            elif w == 1:
+                # no lanes here: fold into lane 0
                 vt, t = llvm_type(r.dtype, self.w), llvm_type(r.dtype)
                 old = em.let(f"load {vt}, ptr {r.slots[0]}")
                 lane = em.let(f"extractelement {vt} {old}, i64 0")
@@ -424,7 +447,7 @@ class _Part:
     # -- nodes ----------------------------------------------------------------------
 
     def _arg(self, node: Node, w: int) -> str:
-        if w == 1:
+        if w == 1 and node not in self.lanes:
             if node.kind == "const":
                 return constant(node.text, node.dtype)
             return self.scalar[node]
@@ -520,7 +543,7 @@ class _Part:
             if wide:
                 varying.append((self._lanes(a, w), a.dtype, strides[j]))
             else:
-                x = self.scalar[a] if a.kind != "const" else str(a.text)
+                x = self._arg(a, 1) if a.kind != "const" else str(a.text)
                 x = convert(em, x, a.dtype, I64, 1) if a.kind != "const" else x
                 base = _plus(em, base, _times(em, x, strides[j]))
         mt = memory_type(node.dtype)

@@ -47,8 +47,10 @@ RECOMPUTE_LIMIT = 12
 #: The same where the array does not fit into the cache (bytes).
 RECOMPUTE_LIMIT_MEMORY = 30
 IN_CACHE = 1 << 20
-#: More parts than this and a ``place`` is stored instead of cutting the loops.
-MAX_SEGMENTS = 9
+#: A ``place`` of more pieces than this is stored, and so is one that would cut the loops into
+#: more parts than ``MAX_SEGMENTS``.
+MAX_PIECES = 8
+MAX_SEGMENTS = 27
 
 INDEX_OPS = frozenset({"broadcast", "transpose", "slice", "reshape", "place", "gather"})
 SOURCES = frozenset({"constant", "iota"})
@@ -260,7 +262,7 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
         if name == "reshape" and unit_reshape(op.operands[0].type.shape, r.type.shape) is None:
             kind[r] = "mem"
             program.alias[r] = op.operands[0]
-        elif name == "place" and (r in stored_places or len(op.operands) > MAX_SEGMENTS - 1):
+        elif name == "place" and (r in stored_places or len(op.operands) > MAX_PIECES):
             kind[r] = "mem"
             program.stored_places.add(r)
         elif name == "constant" and isinstance(op.attrs["value"], Dense):
