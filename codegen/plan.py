@@ -46,7 +46,7 @@ SMALL = 16
 RECOMPUTE_LIMIT = 12
 #: The same where the array does not fit into the cache (bytes).
 RECOMPUTE_LIMIT_MEMORY = 30
-IN_CACHE = 1 << 20
+IN_CACHE = 1 << 22
 #: A ``place`` of more pieces than this is stored, and so is one that would cut the loops into
 #: more parts than ``MAX_SEGMENTS``.
 MAX_PIECES = 8
