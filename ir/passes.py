@@ -54,6 +54,12 @@ def algebra(fn: Function) -> Function:
     return rewrite(fn, _ALGEBRA, cse=False)
 
 
+def _reroll(fn: Function) -> Function:
+    from tapec.ir.reroll import reroll
+
+    return reroll(fn)
+
+
 def _vjp(fn: Function) -> Function:
     from tapec.ir.vjp import vjp
 
@@ -79,6 +85,7 @@ class Pass:
 PASSES: dict[str, Pass] = {
     p.name: p
     for p in (
+        Pass("reroll", _reroll, "repeated stretches become loops"),
         Pass("dce", dce, "drop operations that nothing needs"),
         Pass("cse", cse, "compute equal operations once"),
         Pass("fold", fold, "evaluate operations on constants"),
@@ -95,6 +102,9 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("dce", "cse", "a dead operation costs as much to number as a live one"),
     ("cse", "algebra", "rules such as sqrt(x*x) and select(c, x, x) compare operands by identity"),
     ("fold", "algebra", "rules recognise constant operands, not constant expressions"),
+    ("reroll", "simplify", "iterations are alike only as they were written"),
+    ("reroll", "cse", "a value shared by two iterations looks like the work of the first"),
+    ("reroll", "vjp", "the derivative of a loop is a loop"),
     ("simplify", "vjp", "sqrt(x*x) is |x| and pow(x, 2) is x*x: differentiable at 0"),
     ("simplify", "jvp", "as for vjp"),
 )

@@ -56,7 +56,8 @@ def dump(
         return traced.tape_text
     traced = dispatcher.trace(subject, call.flat)
     if stage == "ir":
-        return format_ir(traced.fn, color)
+        text = format_ir(traced.fn, color)
+        return "\n".join([*[f"# not rolled into a loop: {note}" for note in traced.notes], text])
     program = build(traced, dispatcher.transform)
     if stage == "grad":
         return format_ir(program.raw or program.fn, color)

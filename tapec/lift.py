@@ -17,15 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from tapec.ir.builder import Builder
+from tapec import options
 from tapec.ir.core import NO_ATTRS, Dense, Function, Loc, Op, Type, Value
+from tapec.ir.reroll import MIN_OPS, MIN_TRIPS, Roller
+from tapec.ir.reroll_emit import Emitter
+from tapec.ir.reroll_records import Record
 from tapec.kinds import BROADCAST
-from tapec.tape import Record, Tape, as_tracer
+from tapec.source import NOWHERE, Site
+from tapec.tape import Tape, as_tracer
 
-__all__ = ["BAKE_BYTES", "format_tape", "lift"]
+__all__ = ["BAKE_BYTES", "ROLL_OPS", "format_tape", "lift"]
 
 #: Arrays made inside the traced function become constants up to this size.
 BAKE_BYTES = 2048
+#: Shorter tapes are not searched for loops.
+ROLL_OPS = 2000
+#: What becomes a loop: that many iterations, and that many operations in all.
+ROLL_TRIPS, ROLL_LENGTH = MIN_TRIPS, MIN_OPS
 
 _IMPLICIT = ("input", "capture", "constant")
 
@@ -45,30 +53,66 @@ def lift(tape: Tape, outputs: Sequence[Any], name: str) -> Function:
             gc.enable()
 
 
-class _Lift:
+class _Lift(Emitter):
     """The state of one lowering: ``env`` maps value ids to IR values, ``constants`` the ids
     of constants to what they hold."""
 
     def __init__(self, tape: Tape) -> None:
+        super().__init__(list(tape.records))  # re-rolling adds to it
         self.tape = tape
-        self.b = Builder()
-        self.env: list[Value | None] = [None] * len(tape.records)
-        self.constants: dict[int, tuple[Any, Type]] = {}
         self._shaped: dict[tuple[int, tuple[int, ...]], Value] = {}
 
     def function(self, results: Sequence[int], name: str) -> Function:
         self.parameters()
-        self.body(self.live(results))
+        live = self.live(results)
+        records = self.records
+        order = [
+            at
+            for at, record in enumerate(records)
+            if live[at] and record is not None and record[0] not in _IMPLICIT
+        ]
+        if len(order) >= ROLL_OPS and options.reroll():
+            order, results = self.roll(order, results)
+        self.sequence(order)
         return self.b.function(name, [self.value(at) for at in results])
+
+    def roll(self, order: list[int], results: Sequence[int]) -> tuple[list[int], Sequence[int]]:
+        """Find the loops again; see ``ir.reroll``."""
+        records, leaf = self.records, ("input", "capture")
+        sequence = []
+        for at in order:
+            record = records[at]
+            assert record is not None
+            if record[0] == "item":
+                base = records[record[1][0]]
+                if base is not None and base[0] in leaf:
+                    continue  # emitted where it is used
+            sequence.append(at)
+        roller = Roller(
+            records,
+            sequence,
+            results,
+            _keys,
+            _place_only,
+            min_trips=ROLL_TRIPS,
+            min_ops=ROLL_LENGTH,
+        )
+        rolled = roller.roll()
+        for record, why in rolled.notes:
+            self.tape.notes.append((record[4], why))
+        if not roller.loops:
+            return order, results
+        self.env.extend([None] * (len(records) - len(self.env)))
+        return rolled.sequence, rolled.results
 
     def parameters(self) -> None:
         tape, env, b = self.tape, self.env, self.b
         baked = tape.settle_captures(BAKE_BYTES)
         for at, hint in tape.inputs:
             env[at] = b.param(tape.type_of(at), hint)
-        for at, record in enumerate(tape.records):
-            if record is None:
-                continue
+        for at in [at for at, r in enumerate(tape.records) if r is not None and not r[1]]:
+            record = self.records[at]
+            assert record is not None
             if record[0] == "constant":
                 self.constants[at] = (record[2]["value"], record[3][0])
             elif at in baked:
@@ -76,14 +120,11 @@ class _Lift:
             elif record[0] == "capture":
                 env[at] = b.param(record[3][0], record[4].hint)
 
-    def value(self, at: int) -> Value:
-        """The IR value of ``at``; constants are emitted on demand."""
-        found = self.env[at]
-        if found is not None:
-            return found
-        value, type = self.constants[at]
-        found = self.env[at] = self.constant(at, value, type)
-        return found
+    def loc_of(self, site: Any) -> Loc | None:
+        return site.loc if site is not None else None
+
+    def hint_of(self, site: Any) -> str | None:
+        return site.hint if site is not None else None
 
     def constant(self, at: int, value: Any, type: Type) -> Value:
         key = (at, type.shape)
@@ -101,8 +142,10 @@ class _Lift:
             held, type = self.constants[at]
             if not isinstance(held, Dense):
                 return self.constant(at, held, type.with_shape(shape))
+        if value is None:
             value = self.value(at)
-        assert value is not None
+            if value.type.shape == shape:
+                return value
         key = (at, shape)
         found = self._shaped.get(key)
         if found is None:
@@ -110,10 +153,19 @@ class _Lift:
             found = self._shaped[key] = self.b.broadcast_to(value, shape)
         return found
 
+    def enter(self) -> Any:
+        kept = super().enter(), self._shaped
+        self._shaped = {}
+        return kept
+
+    def leave(self, kept: Any) -> None:
+        scoped, self._shaped = kept
+        super().leave(scoped)
+
     def live(self, results: Sequence[int]) -> bytearray:
         """Which records matter: what results and guards depend on.  In-place assignment and
         views leave many that nothing reads."""
-        records = self.tape.records
+        records = self.records
         live = bytearray(len(records))
         for at in results:
             live[at] = 1
@@ -129,87 +181,49 @@ class _Lift:
                     live[k] = 1
         return live
 
-    def body(self, live: bytearray) -> None:
-        records, env, ops = self.tape.records, self.env, self.b.ops
-        following: list[Any] = [r[4] if r is not None else None for r in records[1:]]
-        following.append(None)
-        for at, record in enumerate(records):
-            if record is None or not live[at]:
-                continue
+    def sequence(self, ids: Sequence[int]) -> None:
+        """Emit records, in order.  Of those that come from one place the last has the name."""
+        records, env, ops = self.records, self.env, self.b.ops
+        last = len(ids) - 1
+        for position, at in enumerate(ids):
+            record = records[at]
+            assert record is not None
             op, operands, attrs, types, site = record
-            loc, hint = site
-            if following[at] is site:
-                hint = None
             if attrs is NO_ATTRS:
                 values = tuple([env[k] for k in operands])
                 if None in values:
                     values = tuple([self.value(k) for k in operands])
             elif attrs is BROADCAST:
-                shape = types[0].shape
+                shape, loc = types[0].shape, site[0]
                 values = tuple([self.shaped(k, shape, loc) for k in operands])
                 attrs = NO_ATTRS
-            elif op in _IMPLICIT:
-                continue
-            elif op == "item":
-                env[at] = self.item(record, hint)
-                continue
-            elif op == "stack":
-                self.b.loc = loc
-                env[at] = self.stack(record, hint)
-                continue
             else:
-                values = tuple([self.value(k) for k in operands])
-            regions: Any = ()
-            if "regions" in attrs:
-                regions = attrs["regions"]
-                attrs = {k: v for k, v in attrs.items() if k != "regions"}
-            new = Op(op, values, types, attrs, regions, loc, hint)  # type: ignore[arg-type]
+                for k, result in enumerate(self.one(record)):
+                    env[at + k] = result
+                continue
+            loc, hint = site
+            if hint is not None and position < last:
+                following = records[ids[position + 1]]
+                if following is not None and following[4] is site:
+                    hint = None
+            new = Op(op, values, types, attrs, (), loc, hint)  # type: ignore[arg-type]
             ops.append(new)
             for k, result in enumerate(new.results):
                 env[at + k] = result
 
-    def item(self, record: Record, hint: str | None) -> Value:
-        """``x[i, j]``: a slice of one element along the leading axes, and a reshape."""
-        _, operands, attrs, types, (loc, _) = record
-        x = self.value(operands[0])
-        index, shape = attrs["index"], x.type.shape
-        rest = shape[len(index) :]
-        ones = (1,) * len(index)
-        piece = x
-        if ones + rest != shape:
-            start = index + (0,) * len(rest)
-            at = {"start": start, "size": ones + rest, "step": (1,) * len(shape)}
-            new = Op("slice", (x,), (x.type.with_shape(ones + rest),), at, (), loc)
-            self.b.ops.append(new)
-            piece = new.results[0]
-        new = Op("reshape", (piece,), types, {"shape": types[0].shape}, (), loc, hint)
-        self.b.ops.append(new)
-        return new.results[0]
 
-    def stack(self, record: Record, hint: str | None) -> Value:
-        """Pieces of one shape, in order, as one array."""
-        _, operands, _, types, _ = record
-        b, type = self.b, types[0]
-        if all(k in self.constants for k in operands):
-            parts = [
-                v.array if isinstance(v, Dense) else np.full(t.shape, v, t.dtype.np)
-                for v, t in (self.constants[k] for k in operands)
-            ]
-            return b.constant(np.array(parts, type.dtype.np).reshape(type.shape), type)
-        inner = self.tape.type_of(operands[0]).shape
-        pieces, at = [], []
-        ones = (1,) * (1 + len(inner))
-        for k, operand in enumerate(operands):
-            held = self.constants.get(operand)
-            if held is not None and not isinstance(held[0], Dense) and repr(held[0]) == "0.0":
-                continue  # place starts from zeros
-            pieces.append(b.reshape(self.value(operand), (1, *inner)))
-            at.append(((k,) + (0,) * len(inner), ones))
-        placed = b.place(pieces, (len(operands), *inner), at)
-        result = b.reshape(placed, type.shape)
-        if result.op is not None and hint is not None:
-            result.hint = hint
-        return result
+def _keys(records: Sequence[Any], names: Sequence[str]) -> Any:
+    n = len(records)
+    places = np.fromiter(map(id, [r[4] for r in records]), np.int64, n)
+    keys = np.fromiter(map(hash, names), np.int64, n) ^ places
+    for k, name in enumerate(names):
+        if name == "scan" and "loop" in records[k][2]:
+            keys[k] = hash(records[k][2]["loop"])
+    return keys
+
+
+def _place_only(site: Site | None) -> Site:
+    return NOWHERE if site is None else Site(site.loc)
 
 
 def format_tape(tape: Tape, color: bool = False) -> str:

@@ -10,6 +10,8 @@ variable                  default    meaning
 ``TAPEC_OPT``             (by size)  LLVM optimisation level of kernels, 0 to 3
 ``TAPEC_CHECK``           0          1 verifies the IR after every pass (on under pytest)
 ``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
+``TAPEC_REROLL``          1          0 leaves Python loops unrolled
+``TAPEC_TAPE_LIMIT``      4000000    operations that one trace may record before an error
 ``TAPEC_CACHE``           1          0: no object code is kept on disk (``codegen.disk``)
 ``TAPEC_CACHE_DIR``       (XDG)      where it is kept
 ``TAPEC_CACHE_SIZE``      256        megabytes kept at most
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["backend", "max_variants", "opt_level", "promote"]
+__all__ = ["backend", "max_variants", "opt_level", "promote", "reroll", "tape_limit"]
 
 
 def backend() -> str:
@@ -57,3 +59,16 @@ def max_variants() -> int:
 def promote() -> bool:
     """Whether large programs are compiled better once they are hot (``promotion``)."""
     return os.environ.get("TAPEC_PROMOTE", "1").strip() != "0"
+
+
+def reroll() -> bool:
+    """Whether repeated stretches of a tape become loops."""
+    return os.environ.get("TAPEC_REROLL", "1").strip() not in ("", "0")
+
+
+def tape_limit() -> int:
+    """How many records a tape may have."""
+    value = os.environ.get("TAPEC_TAPE_LIMIT", "4000000").strip().replace("_", "")
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"TAPEC_TAPE_LIMIT={value!r}: use a positive integer")
+    return int(value)

@@ -17,6 +17,7 @@ its *captures*: hidden inputs, arrays by reference.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from _thread import get_ident
@@ -36,7 +37,7 @@ from tapec.errors import (
     TapecValueError,
     fail,
 )
-from tapec.ir.core import Attrs, Dense, DType, Function, Type
+from tapec.ir.core import Attrs, Dense, DType, Function, Loc, Type
 from tapec.kinds import PYTHON_SCALARS, Kind, Weak, common_dtype, supported_dtype
 from tapec.kinds import weak_kind as _weak_kind
 from tapec.source import NOWHERE, Site, describe_site, user_site
@@ -101,8 +102,8 @@ class Tape:
 
     __slots__ = (
         "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "closed", "concrete", "guards", "inputs", "level", "name", "ranges", "records", "squares",
-        "thread", "views",
+        "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges", "records",
+        "squares", "thread", "views",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -112,6 +113,8 @@ class Tape:
         self.concrete: list[Any] = []  # the caller's values, per input
         self.captures: list[Capture] = []
         self.guards: dict[tuple[int, Any], int] = {}
+        #: long stretches that could not be rolled into loops: where, and why
+        self.notes: list[tuple[Site, str]] = []
         self.level = -1
         self.thread = get_ident()
         self.closed = False
@@ -329,9 +332,9 @@ class Tape:
         baked: dict[int, Any] = {}
         kept: list[Capture] = []
         times = Counter(id(c.obj) for c in self.captures)
-        for at, record in enumerate(self.records):
-            if record is None or record[0] != "capture":
-                continue
+        for at in [at for at, r in enumerate(self.records) if r is not None and r[0] == "capture"]:
+            record = self.records[at]
+            assert record is not None
             obj = self.captures[record[2]["index"]].obj
             if not isinstance(obj, Handle):
                 # names of ours: obj, the argument of getrefcount, the captures
@@ -418,7 +421,7 @@ class Tape:
             if op.regions:
                 attrs = {**attrs, "regions": op.regions}
             at = len(records)
-            site = Site(op.loc, results[0].hint if results else None)
+            site = _site(op.loc, results[0].hint if results else None)
             operand_ids = tuple([env[v] for v in op.operands])
             records.append((op.name, operand_ids, attrs, tuple([r.type for r in results]), site))
             for k, result in enumerate(results):
@@ -432,6 +435,12 @@ class Tape:
         from tapec.lift import format_tape
 
         return format_tape(self, color)
+
+
+@functools.lru_cache(4096)
+def _site(loc: Loc | None, hint: str | None) -> Site:
+    """One object for one place, by which ``lift`` recognises repetitions."""
+    return Site(loc, hint)
 
 
 def _hint_of(tracer: Tracer) -> str | None:

@@ -24,6 +24,7 @@ from tapec import trees
 from tapec.errors import TapecTypeError
 from tapec.ir.core import Function, Type
 from tapec.signature import Flat, Spec, argument_names
+from tapec.source import describe_site
 
 if TYPE_CHECKING:
     from optree import PyTreeSpec
@@ -65,6 +66,8 @@ class Traced(NamedTuple):
     treedef: PyTreeSpec
     tape_text: str | None
     concrete: bool
+    #: what kept long repeated stretches from becoming loops, for dumps
+    notes: tuple[str, ...] = ()
 
 
 def where_defined(subject: Any) -> str:
@@ -135,7 +138,8 @@ def trace(
     text = tape.format(color) if keep_text else None
     captures = [c.obj for c in tape.captures]
     concrete = all(isinstance(c, np.ndarray) for c in captures)
-    return Traced(fn, subject, flat, captures, results, treedef, text, concrete)
+    notes = tuple(dict.fromkeys([f"{describe_site(site)}: {why}" for site, why in tape.notes]))
+    return Traced(fn, subject, flat, captures, results, treedef, text, concrete, notes)
 
 
 _depth_lock = threading.Lock()
