@@ -28,7 +28,7 @@ import numpy as np
 from tapec.ir.core import Attrs, Function, Type
 from tapec.ir.reroll_build import CannotRoll, LoopMaker
 from tapec.ir.reroll_find import periods, stretches
-from tapec.ir.reroll_match import CARRY, LOCAL, Level, Match, Mismatch, match
+from tapec.ir.reroll_match import Level, Match, Mismatch, match
 from tapec.ir.reroll_records import Records
 
 __all__ = ["MIN_OPS", "MIN_TRIPS", "Roller", "Rolled", "reroll"]
@@ -137,7 +137,7 @@ class Roller:
             if record[1]:
                 found = tuple(self.alias[list(record[1])].tolist())
                 if found != record[1]:
-                    self.records[at] = (record[0], found, *record[2:])  # type: ignore[assignment]
+                    self.records[at] = (record[0], found, *record[2:])
             self.sequence[k] = at
         return Rolled(self.sequence, results, self.notes)
 
@@ -159,7 +159,7 @@ class Roller:
             assert record is not None
             base = int(self.alias[record[1][0]])
             if base != record[1][0]:
-                self.records[at] = (record[0], (base,), *record[2:])  # type: ignore[assignment]
+                self.records[at] = (record[0], (base,), *record[2:])
 
     def _describe(self) -> Level:
         self._settle()
@@ -281,9 +281,7 @@ class Roller:
                 best, turn = total, o
         return a + turn
 
-    def _used(
-        self, level: Level, m: Match, firsts: Ints
-    ) -> list[tuple[int, int, list[int]]]:
+    def _used(self, level: Level, m: Match, firsts: Ints) -> list[tuple[int, int, list[int]]]:
         """What is read after the stretch: record of the body, result, iterations."""
         end = m.start + m.trips * m.period
         out: list[tuple[int, int, list[int]]] = []
@@ -308,7 +306,6 @@ class Roller:
 
 
 _MOVES = frozenset(("item", "slice", "reshape", "stack", "transpose", "broadcast", "place"))
-assert CARRY and not LOCAL and Function  # re-exported for the pass below
 
 
 def reroll(fn: Function, min_trips: int = MIN_TRIPS, min_ops: int = MIN_OPS) -> Function:

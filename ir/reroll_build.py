@@ -165,7 +165,9 @@ class LoopMaker:
             chain = _Chain(source)
             chains.append(chain)
         while len(chain.slots) < d:
-            chain.slots.append((self._param(type, self._hint_site(source)), inits[len(chain.slots)]))
+            chain.slots.append(
+                (self._param(type, self._hint_site(source)), inits[len(chain.slots)])
+            )
         return chain.slots[d - 1][0]
 
     def _source_type(self, source: tuple[int, int]) -> Type:
@@ -173,7 +175,7 @@ class LoopMaker:
         types = self.rep[place][3]
         if result < len(types):
             return types[result]
-        stacked = types[(result - len(types)) // self.rep[place][2]["loop"].length]
+        stacked: Type = types[(result - len(types)) // self.rep[place][2]["loop"].length]
         return stacked.with_shape(stacked.shape[1:])
 
     def _hint_site(self, source: tuple[int, int]) -> Any:
@@ -282,9 +284,7 @@ class LoopMaker:
             base = int(self.ids[0, c])
             if record[0] == "item":
                 index = [x["index"] for x in columns]
-                return self._scan_over(
-                    (base, *index), lambda: self._items(base, index, type), type
-                )
+                return self._scan_over((base, *index), lambda: self._items(base, index, type), type)
             starts = [x["start"] for x in columns]
             key = (base, record[2]["size"], record[2]["step"], *starts)
             return self._scan_over(key, lambda: self._windows(base, starts, record), type)
@@ -344,7 +344,7 @@ class LoopMaker:
     # -- after the loop -------------------------------------------------------------------
 
     def _finish(self, used: Sequence[tuple[int, int, list[int]]]) -> None:
-        m, trips = self.match, self.match.trips
+        trips = self.match.trips
         stacked: list[tuple[int, int, list[int]]] = []
         finals: list[tuple[int, _Chain, int]] = []  # id → chain, and how long ago
         for place, result, when in used:
@@ -391,9 +391,9 @@ class LoopMaker:
             roller.rename(at, scan + number[id(chain)] + ago)
         for k, (place, result, when) in enumerate(stacked):
             y = len(slots) + k
-            for t in when:
-                at = self._id(t, place, result)
-                roller.element(at, scan, y, t, self._source_type((place, result)))
+            for trip in when:
+                at = self._id(trip, place, result)
+                roller.element(at, scan, y, trip, self._source_type((place, result)))
 
     def _zero(self, type: Type) -> int:
         value: Any = {"b": False, "i": 0, "f": 0.0}.get(type.dtype.kind, 0j)

@@ -128,7 +128,7 @@ class Emitter:
         """How many operands from k on are elements of one array in arithmetic sequence."""
         if len(operands) - k < 4 or self.env[operands[k]] is not None:
             return 1
-        found = []
+        found: list[Record] = []
         for operand in operands[k:]:
             record = self.records[operand]
             if record is None or record[0] != "item" or len(record[2]["index"]) != 1:
@@ -183,14 +183,14 @@ class Emitter:
         for at in self.scoped:
             env[at] = None
         self.leave(kept)
-        for at, value in saved:
-            env[at] = value
+        for at, before in saved:
+            env[at] = before
         self.b = outer
         outer.loc = self.loc_of(site)
         c, x = loop.n_carry, loop.n_carry + loop.n_xs
         made = emit_scan(outer, given[:c], given[c:x], given[x:], block, loop.length)
-        for p, result in zip(block.params, made.results[:c]):
-            result.hint = p.hint
+        for carry, result in zip(block.params, made.results[:c]):
+            result.hint = carry.hint
         return made.results
 
     def enter(self) -> Any:
@@ -281,7 +281,9 @@ def to_records(fn: Function) -> tuple[Records, list[int], dict[Value, int]]:
 def _keys(records: Sequence[Any], names: Sequence[str]) -> Any:
     return np.array(
         [
-            hash(r[2]["loop"]) if r[0] == "scan" and "loop" in r[2] else hash((r[0], r[4].loc, r[3]))
+            hash(r[2]["loop"])
+            if r[0] == "scan" and "loop" in r[2]
+            else hash((r[0], r[4].loc, r[3]))
             for r in records
         ],
         np.int64,

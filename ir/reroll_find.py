@@ -52,6 +52,4 @@ def stretches(keys: Ints, period: int, min_trips: int) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
     starts, ends = edges[::2], edges[1::2]
     long = ends - starts >= (min_trips - 1) * period
-    return [
-        (int(a), int(b) + period) for a, b in zip(starts[long], ends[long], strict=True)
-    ]
+    return [(int(a), int(b) + period) for a, b in zip(starts[long], ends[long], strict=True)]

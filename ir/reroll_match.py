@@ -152,7 +152,9 @@ def _same_operations(
             continue
         a, b = longest(equal)
         if b - a < max(trips // 2, 1):
-            changed = next((k for k in ref_attrs if any(x.get(k) != ref_attrs[k] for x in column)), "")
+            changed = next(
+                (k for k in ref_attrs if any(x.get(k) != ref_attrs[k] for x in column)), ""
+            )
             return Mismatch(ref[j], f"{ref[j][0]}: '{changed}' changes from iteration to iteration")
         good &= np.array(equal)
     a, b = longest(good)

@@ -106,7 +106,7 @@ class hash_once(tuple[Any, ...]):
             return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (hash(self) == hash(other) and tuple.__eq__(self, other))  # type: ignore[arg-type]
+        return self is other or (hash(self) == hash(other) and tuple.__eq__(self, other))
 
 
 def _type(records: Records, at: int) -> Type:

@@ -21,7 +21,6 @@ from tapec import options
 from tapec.ir.core import NO_ATTRS, Dense, Function, Loc, Op, Type, Value
 from tapec.ir.reroll import MIN_OPS, MIN_TRIPS, Roller
 from tapec.ir.reroll_emit import Emitter
-from tapec.ir.reroll_records import Record
 from tapec.kinds import BROADCAST
 from tapec.source import NOWHERE, Site
 from tapec.tape import Tape, as_tracer
