@@ -98,7 +98,9 @@ def main() -> None:
         return
     losses, params, seconds = train(torch)
     score = accuracy(params)
-    print(f"{len(losses)} steps, {1e6 * seconds:.0f} µs each; loss {losses[0]:.3f} -> {losses[-1]:.4f}")
+    print(
+        f"{len(losses)} steps, {1e6 * seconds:.0f} µs each; loss {losses[0]:.3f} -> {losses[-1]:.4f}"
+    )
     print(f"test accuracy {100 * score:.1f} %")
     assert score >= 0.97, score
 

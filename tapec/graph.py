@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import tapec.tape  # noqa: F401  before the modules that it imports in a circle
 from tapec.errors import TapecError
 from tapec.ir.core import Type
 from tapec.source import Site, describe_site
@@ -108,7 +109,7 @@ class Const:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is Const and self._key == other._key  # type: ignore[attr-defined]
+        return other.__class__ is Const and self._key == other._key
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -131,7 +132,7 @@ class State:
         self.operands = operands
         self.attrs = attrs
         self.requires = requires
-        self.index = -1 if parent is None else parent.index + 1
+        self.index: int = -1 if parent is None else parent.index + 1
         self.first_key: Any = None  # most states have one successor
         self.first: State | None = None
         self.next: dict[Any, State] | None = None  # the others
@@ -293,10 +294,11 @@ class Graph:
             if x._graph is self:
                 return x._index
         kind = x._kind
-        source = x._graph
+        source: Any = x._graph
         # what is not recorded for differentiation must not hold the history of its operands
         requires = kind.requires and modes.grad
-        data = x._data
+        data: Any = x._data
+        edge: Any
         if data is None:
             data = source.values.get(x._index)
         if source is None:
@@ -353,9 +355,7 @@ class Graph:
         from tapec.kinds import PYTHON_SCALARS
 
         dtype = PYTHON_SCALARS[value.__class__]
-        at = self._input(
-            kind_of_input(Type(dtype), False, True), np.asarray(value, dtype.np), None
-        )
+        at = self._input(kind_of_input(Type(dtype), False, True), np.asarray(value, dtype.np), None)
         self.refs.append((None, 0))
         return at
 
@@ -441,7 +441,9 @@ class Graph:
             return
         chosen, known = tuple(sorted(outs)), tuple(sorted(values)) if values else ()
         state = self.state
-        plan = state.plan(("forward", chosen, known), lambda: forward_plan(self.states, chosen, known))
+        plan = state.plan(
+            ("forward", chosen, known), lambda: forward_plan(self.states, chosen, known)
+        )
         results = plan.run(self, ())
         for at, result in zip(chosen, results):
             values[at] = result

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapec import options
 from tapec.graph import Graph, State, TensorIndexError, count
-from tapec.ir.core import Function, Op, Type, Value
+from tapec.ir.core import Function, Op, Value
 
 if TYPE_CHECKING:
     from tapec.tensor_rules import Rule
@@ -187,7 +187,7 @@ def native(fn: Function, what: str = "tensors") -> Any:
         call(*[np.zeros(p.type.shape, p.type.dtype.np) for p in fn.params])
         direct = variant._caller
         direct_run = _checked(direct, MISS, fn)
-        direct_run.variant = variant  # type: ignore[attr-defined]
+        direct_run.variant = variant
         return direct_run
     return run
 
@@ -533,6 +533,3 @@ def _renamed(ops: Sequence[Op], frontier: Sequence[Value], v: Value) -> Function
         out.append(new)
         env.update(zip(op.results, new.results))
     return Function("pullback", params, out, [env[v]])
-
-
-_ = Type

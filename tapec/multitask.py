@@ -17,7 +17,7 @@ import numpy as np
 
 from tapec.autograd.engine import gradients
 from tapec.graph import TensorValueError
-from tapec.tensor_class import Tensor, tensor
+from tapec.tensor_class import tensor
 from tapec.tensor_creation import generator, ones, stack, zeros
 
 __all__ = [
@@ -35,7 +35,9 @@ def weighted_sum(losses: Sequence[Any], weights: Sequence[Any]) -> Any:
     return total
 
 
-def gradient_norms(losses: Sequence[Any], shared: Sequence[Any], create_graph: bool = False) -> list[Any]:
+def gradient_norms(
+    losses: Sequence[Any], shared: Sequence[Any], create_graph: bool = False
+) -> list[Any]:
     """‖∂Lᵢ/∂W‖ over the shared parameters, for each loss; the graph is kept."""
     out = []
     for loss in losses:
@@ -185,6 +187,3 @@ def pcgrad(
         size = p.numel()
         accumulate(p, np.array(total[at : at + size].reshape(p._type.shape), p._type.dtype.np))
         at += size
-
-
-_ = Tensor

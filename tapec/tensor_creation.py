@@ -74,7 +74,9 @@ def full(size: Any, value: Any, dtype: Any = None, requires_grad: bool = False) 
     """One number, repeated."""
     shape = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     if dtype is None:
-        kind: Any = bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else None
+        kind: Any = (
+            bool if isinstance(value, bool) else np.int64 if isinstance(value, int) else None
+        )
         dtype = kind
     return _made(np.full(shape, value, _dtype(dtype)), requires_grad)
 
@@ -116,7 +118,9 @@ def eye(n: int, m: int | None = None, dtype: Any = None, requires_grad: bool = F
 
 def rand(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """Uniform random numbers in [0, 1)."""
-    return _made(np.asarray(generator.numpy.random(sizes_of(size))).astype(_dtype(dtype)), requires_grad)
+    return _made(
+        np.asarray(generator.numpy.random(sizes_of(size))).astype(_dtype(dtype)), requires_grad
+    )
 
 
 def randn(*size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
@@ -158,7 +162,7 @@ def from_numpy(array: Any) -> Tensor:
 def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     """``data`` itself if it is a tensor of that dtype, else a new tensor."""
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)  # type: ignore[no-any-return]
+        return data if dtype is None else data.to(dtype)
     return tensor(data, dtype)
 
 

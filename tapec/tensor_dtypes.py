@@ -164,6 +164,10 @@ def _plain(data: Any) -> Any:
     from tapec.tensor_class import Tensor
 
     return [
-        x.materialized() if isinstance(x, Tensor) else _plain(x) if isinstance(x, (list, tuple)) else x
+        x.materialized()
+        if isinstance(x, Tensor)
+        else _plain(x)
+        if isinstance(x, (list, tuple))
+        else x
         for x in data
     ]

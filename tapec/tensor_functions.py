@@ -18,16 +18,106 @@ from tapec.tensor_record import apply
 
 __all__ = ["NAMES", "einsum", "is_tensor", "numel", "where"]
 
-_METHODS = (
-    "add sub mul div pow atan2 hypot maximum minimum logaddexp remainder fmod floor_divide eq ne lt le "
-    "gt ge logical_and logical_or logical_xor logical_not round clamp clip clamp_min clamp_max "
-    "masked_fill gelu softplus nan_to_num sum mean var std prod amax amin max min argmax argmin any "
-    "all cumsum cumprod norm logsumexp softmax log_softmax matmul mm bmm mv dot outer gather "
-    "index_select take_along_dim scatter_add index_add masked_select sort argsort topk median nonzero "
-    "allclose equal reshape flatten ravel unflatten squeeze unsqueeze permute transpose swapaxes t "
-    "movedim tile repeat_interleave narrow select split chunk unbind flip roll tril triu diag "
-    "diagonal trace clone detach lerp"
-).split()
+_METHODS = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "atan2",
+    "hypot",
+    "maximum",
+    "minimum",
+    "logaddexp",
+    "remainder",
+    "fmod",
+    "floor_divide",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "round",
+    "clamp",
+    "clip",
+    "clamp_min",
+    "clamp_max",
+    "masked_fill",
+    "gelu",
+    "softplus",
+    "nan_to_num",
+    "sum",
+    "mean",
+    "var",
+    "std",
+    "prod",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "cumsum",
+    "cumprod",
+    "norm",
+    "logsumexp",
+    "softmax",
+    "log_softmax",
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "outer",
+    "gather",
+    "index_select",
+    "take_along_dim",
+    "scatter_add",
+    "index_add",
+    "masked_select",
+    "sort",
+    "argsort",
+    "topk",
+    "median",
+    "nonzero",
+    "allclose",
+    "equal",
+    "reshape",
+    "flatten",
+    "ravel",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "permute",
+    "transpose",
+    "swapaxes",
+    "t",
+    "movedim",
+    "tile",
+    "repeat_interleave",
+    "narrow",
+    "select",
+    "split",
+    "chunk",
+    "unbind",
+    "flip",
+    "roll",
+    "tril",
+    "triu",
+    "diag",
+    "diagonal",
+    "trace",
+    "clone",
+    "detach",
+    "lerp",
+]
 _NUMPY = {"dim": "axis", "keepdim": "keepdims"}
 
 
@@ -37,7 +127,9 @@ def _function(name: str) -> Any:
             return getattr(input, name)(*args, **kwargs)
         for a in args:
             if isinstance(a, Tensor) and isinstance(input, (int, float)):
-                return getattr(Tensor._of(np.asarray(input, a._type.dtype.np)), name)(*args, **kwargs)
+                return getattr(Tensor._of(np.asarray(input, a._type.dtype.np)), name)(
+                    *args, **kwargs
+                )
         other = getattr(np, name, None)
         if other is None or input is None:
             raise TensorTypeError(

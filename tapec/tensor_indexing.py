@@ -45,7 +45,9 @@ def _parts(x: Tensor, key: Any) -> list[Any]:
             used += k is not None
             continue
         if isinstance(k, (bool, np.bool_)):
-            raise TensorTypeError(f"{_here()}a bool as an index is not supported; use a mask tensor")
+            raise TensorTypeError(
+                f"{_here()}a bool as an index is not supported; use a mask tensor"
+            )
         if isinstance(k, (list, np.ndarray)):
             k = Tensor._of(np.array(k))
         if isinstance(k, Tensor):
@@ -119,7 +121,7 @@ def _region(shape: tuple[int, ...], parts: list[Any]) -> Any:
 
 def _basic(x: Tensor, parts: list[Any]) -> Tensor:
     region = _region(x._type.shape, parts)
-    start, size, step, out = region
+    _, size, step, out = region
     if size == x._type.shape and set(step) <= {1}:
         return view(x, "view", out) if out != size else view(x, "alias", None)
     return view(x, "slice", region)

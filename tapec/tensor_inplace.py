@@ -11,10 +11,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from tapec.graph import TensorError, TensorValueError, current, kind_of_input, modes, writes
+from tapec.graph import TensorError, TensorValueError, kind_of_input, modes, writes
 from tapec.source import describe_site, user_site
 from tapec.tensor_class import Storage, Tensor, meta_of
-from tapec.tensor_record import apply, position
+from tapec.tensor_record import apply
 
 __all__ = ["check_writable", "refresh", "share", "storage_of", "view", "write"]
 
@@ -225,6 +225,3 @@ def written_back(op: str, attrs: Any, held: Tensor, new: Tensor) -> Tensor:
     if op == "alias":
         return new
     raise TensorError(f"a write through {op} is not supported; instead: use clone()")
-
-
-_ = (current, position)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import Const, TensorError, TensorTypeError, modes
+from tapec.graph import Const, TensorError, TensorTypeError
 from tapec.tensor_record import apply, binary, unary
 from tapec.tensor_shapes import dim_of, dims_of
 
@@ -388,7 +388,9 @@ class Methods:
         """Indices of what is not zero, one row each."""
         return _leaf(np.argwhere(self.materialized()).astype(np.int64))  # type: ignore[attr-defined]
 
-    def allclose(self, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False) -> Any:
+    def allclose(
+        self, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
+    ) -> Any:
         """Whether all elements are close."""
         a, b = self.materialized(), other.materialized()  # type: ignore[attr-defined]
         return bool_(np.allclose(a, b, rtol, atol, equal_nan))
@@ -538,10 +540,40 @@ for _name, _op in _UNARY.items():
     _add_unary(_name, _op)
 
 #: Methods that also exist with an underscore, writing to the tensor.
-IN_PLACE = (
-    "add sub mul div pow neg abs sqrt exp log sin cos tanh sigmoid relu reciprocal square clamp "
-    "clamp_min clamp_max floor ceil round trunc masked_fill remainder fmod sign erf rsqrt log1p expm1"
-).split()
+IN_PLACE = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "neg",
+    "abs",
+    "sqrt",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "reciprocal",
+    "square",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "masked_fill",
+    "remainder",
+    "fmod",
+    "sign",
+    "erf",
+    "rsqrt",
+    "log1p",
+    "expm1",
+]
 
 
 def _add_in_place(name: str) -> None:
@@ -556,5 +588,3 @@ def _add_in_place(name: str) -> None:
 
 for _name in IN_PLACE:
     _add_in_place(_name)
-
-_ = modes

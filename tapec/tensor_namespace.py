@@ -28,7 +28,9 @@ _FUNCTIONS = (
     "take_along_dim tan tanh tile topk transpose tril triu trunc unbind unflatten unsqueeze var where "
     "pi inf nan e"
 )
-_MODES = "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled"
+_MODES = (
+    "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled"
+)
 _DTYPES = "float32 float64 int32 int64 get_default_dtype set_default_dtype"
 
 #: name → (module, attribute)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapec.graph import TensorTypeError
-from tapec.tensor_record import apply, binary, unary
+from tapec.tensor_record import binary, unary
 
 __all__ = ["call_ufunc"]
 
@@ -44,6 +44,3 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
         f"numpy.{ufunc.__name__} ({method}) is not supported on tensors; instead: use the "
         "function of tapec, or t.detach().numpy()"
     )
-
-
-_ = apply

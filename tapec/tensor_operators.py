@@ -140,12 +140,12 @@ class Operators:
     def __getitem__(self, key: Any) -> Any:
         from tapec.tensor_indexing import getitem
 
-        return getitem(self, key)
+        return getitem(self, key)  # type: ignore[arg-type]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from tapec.tensor_indexing import setitem
 
-        setitem(self, key, value)
+        setitem(self, key, value)  # type: ignore[arg-type]
 
 
 def _in_place(t: Any, op: str, other: Any) -> Any:

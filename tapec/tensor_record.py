@@ -69,9 +69,7 @@ def binary(op: str, x: Any, y: Any, depth: int = 2) -> Any:
     if g is None:
         g = current()
     if x.__class__ is _tensor:
-        i: Any = (
-            x._index if x._graph is g and x._meta is None else position(g, x)
-        )
+        i: Any = x._index if x._graph is g and x._meta is None else position(g, x)
     elif x.__class__ in _NUMBERS:
         i = Const(x)
     else:
@@ -80,9 +78,7 @@ def binary(op: str, x: Any, y: Any, depth: int = 2) -> Any:
             return NotImplemented
         return binary(op, x, y, depth + 1)
     if y.__class__ is _tensor:
-        j: Any = (
-            y._index if y._graph is g and y._meta is None else position(g, y)
-        )
+        j: Any = y._index if y._graph is g and y._meta is None else position(g, y)
         key: Any = (op, i, j)
     elif y.__class__ in _NUMBERS:
         j = None
@@ -98,7 +94,7 @@ def binary(op: str, x: Any, y: Any, depth: int = 2) -> Any:
     frame = sys._getframe(depth)
     last = g.state
     if last.first_key == key:
-        state = last.first
+        state: Any = last.first
     else:
         state = None if last.next is None else last.next.get(key)
         if state is None:

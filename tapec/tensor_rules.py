@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import tapec.tape
-from tapec import primitives as p
 from tapec.graph import (
     Const,
     Kind,
@@ -27,9 +25,8 @@ from tapec.graph import (
     TensorTypeError,
     TensorValueError,
 )
-from tapec.ir.core import BOOL, DTYPES, F32, F64, I64, DType, Type
-from tapec.numpy.ufuncs import guarded_sqrt
-from tapec.primitives import binary, cast, reduce, reshape, select, unary
+from tapec.ir.core import BOOL, DTYPES, I64, DType, Type
+from tapec.primitives import binary, cast, select, unary
 from tapec.tape import Tape
 from tapec.tensor_dtypes import defaults
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
@@ -63,7 +60,11 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    op: str, name: str | None = None, saved: str = "", diff: bool = True, fixed: tuple[int, ...] = ()
+    op: str,
+    name: str | None = None,
+    saved: str = "",
+    diff: bool = True,
+    fixed: tuple[int, ...] = (),
 ) -> Callable[[Any], Any]:
     """Register ``function(tape, args, attrs)`` as the meaning of ``op``."""
 
@@ -221,7 +222,9 @@ def _pow(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
     if isinstance(y, Tracer) or not isinstance(x, Tracer):
         x, y = promote(tape, args)
         if x.type.dtype.kind in "bi":
-            raise TensorTypeError("an integer tensor to an integer tensor power; convert with .to()")
+            raise TensorTypeError(
+                "an integer tensor to an integer tensor power; convert with .to()"
+            )
         return binary("pow", x, y)
     dtype = result_dtype(args)
     if isinstance(y, (int, float)) and dtype.kind == "f" and float(y).is_integer():
@@ -486,6 +489,3 @@ def _clone(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
 @rule("alias", "Alias", "")
 def _alias(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
     return args[0].copy()  # type: ignore[no-any-return]
-
-
-_ = (F32, guarded_sqrt, reduce, reshape, p)

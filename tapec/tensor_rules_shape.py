@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import tapec.tape
+import tapec.tape  # noqa: F401  before the modules that it imports in a circle
 from tapec import primitives as p
 from tapec.graph import TensorError, TensorValueError
-from tapec.ir.core import BOOL, I64, Type
+from tapec.ir.core import BOOL, I64
 from tapec.numpy.ufuncs import guarded_sqrt
 from tapec.primitives import binary, cast, reduce, reshape, select, unary
 from tapec.tape import Tape
@@ -269,9 +269,7 @@ def _slice_write(tape: Tape, args: Args, attrs: Any) -> Tracer:
         return piece
     ones = p.full(tape, size, True, BOOL)
     spot = p.place([cast(ones, I64)], x.type.shape, [(start, step)])
-    return select(
-        binary("gt", spot, 0), p.place([piece], x.type.shape, [(start, step)]), x
-    )
+    return select(binary("gt", spot, 0), p.place([piece], x.type.shape, [(start, step)]), x)
 
 
 @rule("flip", "Flip", "")
@@ -330,9 +328,7 @@ def _index(tape: Tape, args: Args, attrs: Any) -> Tracer:
     broadcast index shape takes the place of the first."""
     x, indices = args[0], args[1:]
     shape = np.broadcast_shapes(*[i.type.shape for i in indices])
-    where = [
-        p.broadcast_to(_ranged(i, x.type.shape[a]), shape) for i, a in zip(indices, attrs[0])
-    ]
+    where = [p.broadcast_to(_ranged(i, x.type.shape[a]), shape) for i, a in zip(indices, attrs[0])]
     out = p.gather(x, where, attrs[0])
     first, n = attrs[1], len(shape)
     if first:
@@ -388,7 +384,9 @@ def _put_add(tape: Tape, args: Args, attrs: Any) -> Tracer:
 def _one_hot(tape: Tape, args: Args, attrs: Any) -> Tracer:
     i = args[0]
     shape = (*i.type.shape, attrs)
-    return cast(binary("eq", reshape(i, (*i.type.shape, 1)), p.iota(tape, shape, len(shape) - 1)), I64)
+    return cast(
+        binary("eq", reshape(i, (*i.type.shape, 1)), p.iota(tape, shape, len(shape) - 1)), I64
+    )
 
 
 # -- products -----------------------------------------------------------------------------------
@@ -566,6 +564,3 @@ def _bce(tape: Tape, args: Args, attrs: Any) -> Tracer:
     b = binary("max", unary("log", binary("sub", 1.0, x)), floor)
     loss = binary("add", binary("mul", y, a), binary("mul", binary("sub", 1.0, y), b))
     return _reduced(unary("neg", loss), attrs)
-
-
-_ = Type

@@ -6,9 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from tapec.graph import TensorError, TensorIndexError, TensorTypeError, TensorValueError
+from tapec.graph import TensorError, TensorIndexError, TensorValueError
 from tapec.source import describe_site, user_site
 from tapec.tensor_record import apply
 
@@ -308,6 +306,3 @@ class Shapes:
 
     def contiguous(self) -> Any:
         return self
-
-
-_ = (np, TensorTypeError)

@@ -482,9 +482,7 @@ def test_gradient_penalty(lib: Any) -> None:
         return float((((1 - np.tanh(w * x) ** 2) * w) ** 2).sum())
 
     base = np.array([1.0, -2.0])
-    numeric = [
-        (penalty(base + eps * e) - penalty(base - eps * e)) / (2 * eps) for e in np.eye(2)
-    ]
+    numeric = [(penalty(base + eps * e) - penalty(base - eps * e)) / (2 * eps) for e in np.eye(2)]
     close(w.grad, numeric, 1e-7)
 
 

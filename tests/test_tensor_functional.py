@@ -46,9 +46,7 @@ def cubes(x: Any) -> Any:
 
 
 def test_vjp(lib: Any) -> None:
-    out, g = lib.autograd.functional.vjp(
-        lambda x: x**2, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0])
-    )
+    out, g = lib.autograd.functional.vjp(lambda x: x**2, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0]))
     close(out, X**2)
     close(g, 2 * X * [1, 2, 3])
 
@@ -59,9 +57,7 @@ def test_vjp_needs_a_vector(lib: Any) -> None:
 
 
 def test_jvp(lib: Any) -> None:
-    out, t = lib.autograd.functional.jvp(
-        lambda x: x**2, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0])
-    )
+    out, t = lib.autograd.functional.jvp(lambda x: x**2, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0]))
     close(t, 2 * X * [1, 2, 3])
     close(out, X**2)
 
@@ -73,7 +69,9 @@ def test_vector_of_wrong_size(lib: Any) -> None:
 
 @pytest.mark.parametrize("name", ["hvp", "vhp"])
 def test_hessian_products(lib: Any, name: str) -> None:
-    out, h = getattr(lib.autograd.functional, name)(cubes, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0]))
+    out, h = getattr(lib.autograd.functional, name)(
+        cubes, lib.tensor(X), lib.tensor([1.0, 2.0, 3.0])
+    )
     close(out, (X**3).sum())
     close(h, 6 * X * [1, 2, 3])
 
@@ -200,7 +198,7 @@ def test_function_needs_input_grad(lib: Any) -> None:
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
             seen.append(ctx.needs_input_grad)
-            x, y = ctx.saved_tensors
+            _, y = ctx.saved_tensors
             return g * y * ctx.k, None, None
 
     x = lib.tensor(2.0, requires_grad=True)
@@ -432,7 +430,9 @@ def test_detect_anomaly(lib: Any) -> None:
         warnings.simplefilter("ignore")
         with lib.autograd.detect_anomaly():
             y = x.sqrt() * 1
-            with pytest.raises(RuntimeError, match="SqrtBackward0.* returned nan values in its 0th"):
+            with pytest.raises(
+                RuntimeError, match="SqrtBackward0.* returned nan values in its 0th"
+            ):
                 y.sum().backward()
 
 

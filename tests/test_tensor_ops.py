@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from typing import Any
 
 import numpy as np
@@ -64,10 +63,7 @@ CASES: dict[str, Any] = {
     "neg_abs": lambda L, x, y: (-x).abs() + abs(y - 1),
     **{
         name: (lambda L, x, y, name=name: getattr(L, name)(x))
-        for name in (
-            "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-            "asinh atanh sigmoid relu reciprocal square erf sinc floor ceil round trunc sign"
-        ).split()
+        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "atanh", "sigmoid", "relu", "reciprocal", "square", "erf", "sinc", "floor", "ceil", "round", "trunc", "sign"]
     },
     "acosh": lambda L, x, y: L.acosh(x + 1),
     "softplus": lambda L, x, y: fn(L).softplus(x - 0.5) + fn(L).softplus(x, beta=3.0),
@@ -169,8 +165,33 @@ def test_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "div pow pow_number hypot tanh sigmoid softplus gelu softmax logsumexp var_std prod norm cumprod matmul "
-    "index gather scatter_add cross_entropy bce linear where atan2 view mul".split(),
+    [
+        "div",
+        "pow",
+        "pow_number",
+        "hypot",
+        "tanh",
+        "sigmoid",
+        "softplus",
+        "gelu",
+        "softmax",
+        "logsumexp",
+        "var_std",
+        "prod",
+        "norm",
+        "cumprod",
+        "matmul",
+        "index",
+        "gather",
+        "scatter_add",
+        "cross_entropy",
+        "bce",
+        "linear",
+        "where",
+        "atan2",
+        "view",
+        "mul",
+    ],
 )
 def test_second_derivatives(name: str) -> None:
     import tapec
@@ -350,7 +371,7 @@ def test_numpy_functions() -> None:
     y = np.exp(x) + np.multiply(x, np.array([1.0, 2.0]))
     assert isinstance(y, tapec.Tensor)
     y.sum().backward()
-    close(x.grad, np.exp([0.5, 1.0]) + [1.0, 2.0])
+    close(x.grad, np.exp([0.5, 1.0]) + np.array([1.0, 2.0]))
     z = np.array([1.0, 2.0]) * x
     assert isinstance(z, tapec.Tensor)
     assert np.asarray(tapec.ones(2)).tolist() == [1.0, 1.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -309,10 +308,6 @@ class _Numpy:
     def total(x: Any) -> Any:
         return np.sum(x)
 
-    @staticmethod
-    def rows(x: Any) -> Any:
-        return np.sum(x, axis=0)
-
 
 class _Tensors:
     """The same for tensors."""
@@ -328,9 +323,26 @@ class _Tensors:
     def total(x: Any) -> Any:
         return x.sum()
 
-    @staticmethod
-    def rows(x: Any) -> Any:
-        return x.sum(dim=0)
+
+def step(L: Any, op: int, a: Any, b: Any, c: float) -> Any:
+    """One of fourteen ways to make a new value."""
+    choices: list[Any] = [
+        lambda: a + b,
+        lambda: a * b,
+        lambda: a - c * b,
+        lambda: a / (b * b + c),
+        lambda: L.sin(a),
+        lambda: L.tanh(a * c),
+        lambda: L.exp(L.tanh(a)),
+        lambda: L.sqrt(a * a + c),
+        lambda: L.log1p(b * b),
+        lambda: L.where(a > b, a * c, b),
+        lambda: a * L.total(b) * 0.1,
+        lambda: (a**3) * 0.1,
+        lambda: (L.tanh(a)[::-1] if L is _Numpy else L.tanh(a).flip(0)) * b,
+        lambda: (L.tanh(a) @ L.tanh(b)) * a,
+    ]
+    return choices[op]()
 
 
 def random_program(seed: int) -> Any:
@@ -342,14 +354,7 @@ def random_program(seed: int) -> Any:
         values = [x, x * 0.5 + 1, x * x]
         for op, i, j, c in steps:
             a, b = values[-1 - i % len(values)], values[-1 - j % len(values)]
-            new = [
-                lambda: a + b, lambda: a * b, lambda: a - c * b, lambda: a / (b * b + c),
-                lambda: L.sin(a), lambda: L.tanh(a * c), lambda: L.exp(L.tanh(a)),
-                lambda: L.sqrt(a * a + c), lambda: L.log1p(b * b), lambda: L.where(a > b, a * c, b),
-                lambda: a * L.total(b) * 0.1, lambda: (a**3) * 0.1, lambda: L.tanh(a)[::-1] * b
-                if L is _Numpy else L.tanh(a).flip(0) * b,
-                lambda: L.tanh(a) @ L.tanh(b) * a if True else None,
-            ][op]()  # fmt: skip
+            new = step(L, op, a, b, c)
             values.append(new)
         return L.total(values[-1] * values[-2])
 
@@ -372,7 +377,11 @@ def test_random_programs(block: int) -> None:
 
         gradient = tapec.grad(f)(at)
         product = tapec.hvp(f)(at, v)
-        third = tapec.grad(lambda x: np.sum(tapec.hvp(f)(x, v) * v))(at)
+
+        def curvature(x: Any, f: Any = f, v: Any = v) -> Any:
+            return np.sum(tapec.hvp(f)(x, v) * v)
+
+        third = tapec.grad(curvature)(at)
 
         x, w = tapec.tensor(at, requires_grad=True), tapec.tensor(v)
         (g,) = tapec.autograd.grad(program(tensors, x), x, create_graph=True)

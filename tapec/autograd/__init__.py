@@ -11,8 +11,8 @@ from tapec.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from tapec.autograd.engine import backward
 from tapec.autograd.engine import gradients as grad
 from tapec.autograd.function import Function
-from tapec.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from tapec.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tapec.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
 __all__ = [
     "Function", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def check_backward(g: Graph, cts: dict[int, Any]) -> None:
         operands = tuple(sorted({j for j in state.operands if j.__class__ is int}))
         cuts = tuple(j for j in operands if states[j].requires)
         key = ("anomaly", k)
-        plan = state.plan(key, lambda k=k, cuts=cuts: backward_plan(states, (k,), True, cuts))
+        plan = state.plan(key, partial(backward_plan, states, (k,), True, cuts))
         results = plan.run(g, [ct])
         for n, ((_, where), r) in enumerate(zip(plan.grads, results[1:])):
             if np.isnan(r).any():

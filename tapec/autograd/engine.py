@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import Graph, TensorError, TensorTypeError, TensorValueError, close, current, modes, switch
+from tapec.graph import (
+    Graph,
+    TensorError,
+    TensorTypeError,
+    TensorValueError,
+    close,
+    current,
+    modes,
+    switch,
+)
 from tapec.graph_plans import backward_plan, derivative_records
 from tapec.source import describe_site, user_site
 from tapec.tensor_class import Tensor, meta_of
@@ -129,7 +138,9 @@ def gradients(
             )
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        return _batched(outputs, inputs, seeds, retain, create_graph, allow_unused, materialize_grads)
+        return _batched(
+            outputs, inputs, seeds, retain, create_graph, allow_unused, materialize_grads
+        )
     pairs = [(t, _seed(t, s, k, create_graph)) for k, (t, s) in enumerate(zip(outputs, seeds))]
     sweep = _Sweep(pairs, create_graph, retain, list(inputs), False)
     sweep.run()
@@ -359,7 +370,9 @@ class _Sweep:
         nodes = [k for k, h in hooks.items() if h.node]
         stops = set(cuts)
         for k in nodes:
-            stops.update(j for j in g.states[k].operands if j.__class__ is int and g.states[j].requires)
+            stops.update(
+                j for j in g.states[k].operands if j.__class__ is int and g.states[j].requires
+            )
         for at in sorted(stops - set(waiting) - set(plain), reverse=True):
             del at
         pending: dict[int, Any] = {**plain, **waiting}
@@ -395,7 +408,11 @@ class _Sweep:
                         )
                     t = result
             ct = t if self.create else t.materialized()
-        if h is not None and h.retain is not None and not (self.inputs is not None and not self.accumulate):
+        if (
+            h is not None
+            and h.retain is not None
+            and not (self.inputs is not None and not self.accumulate)
+        ):
             t = h.retain()
             if t is not None:
                 accumulate(t, ct, False)
@@ -548,7 +565,7 @@ def _value(g: Graph, k: int) -> Tensor:
 
 
 def _array(v: Any) -> Array:
-    return v if isinstance(v, np.ndarray) else v.materialized()  # type: ignore[no-any-return]
+    return v if isinstance(v, np.ndarray) else v.materialized()
 
 
 def _origin(t: Tensor) -> tuple[int, int]:
@@ -579,5 +596,3 @@ def _check_versions(g: Graph, roots: Sequence[int]) -> None:
 
     if g.mutated or not inputs_unchanged(g):
         check_saved(g, sorted(_closure(g.states, roots, ())))
-
-

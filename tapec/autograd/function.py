@@ -1,17 +1,17 @@
 """``Function``: an operation with a derivative of one's own.
 
-    class Cube(tapec.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x**3
+class Cube(tapec.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
 
-        @staticmethod
-        def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            return 3 * x**2 * grad
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
 
-    y = Cube.apply(x)
+y = Cube.apply(x)
 """
 
 from __future__ import annotations
@@ -328,7 +328,10 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
         if not create:
             return result
         single = not isinstance(result, tuple)
-        out = [_Once.apply(g) if isinstance(g, Tensor) else g for g in (result if not single else [result])]
+        out = [
+            _Once.apply(g) if isinstance(g, Tensor) else g
+            for g in (result if not single else [result])
+        ]
         return out[0] if single else tuple(out)
 
     return wrapper

@@ -56,9 +56,7 @@ def _grads(outputs: Any, inputs: Any, seeds: Any, create: bool, strict: bool) ->
     pairs = [(o, s) for o, s in zip(outputs, seeds) if o.requires_grad]
     found: Any = [None] * len(inputs)
     if pairs:
-        found = gradients(
-            [o for o, _ in pairs], inputs, [s for _, s in pairs], True, create, True
-        )
+        found = gradients([o for o, _ in pairs], inputs, [s for _, s in pairs], True, create, True)
     out = []
     for k, (t, g) in enumerate(zip(inputs, found)):
         if g is None:
@@ -84,9 +82,7 @@ def _vector(v: Any, like: Any, single: bool, what: str) -> list[Any]:
         raise TensorError(f"v has {len(vs)} elements, expected {len(like)}")
     for a, b in zip(vs, like):
         if a._type.shape != b._type.shape:
-            raise TensorError(
-                f"v has size {list(a._type.shape)}, expected {list(b._type.shape)}"
-            )
+            raise TensorError(f"v has size {list(a._type.shape)}, expected {list(b._type.shape)}")
     return vs
 
 
@@ -181,7 +177,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
     from tapec.tensor_creation import stack
 
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise TensorError(f"expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy}")
+        raise TensorError(
+            f"expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy}"
+        )
     single, xs = _inputs(inputs, create_graph)
     one, outputs = _call(func, xs)
     _strict(outputs, strict)

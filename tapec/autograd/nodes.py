@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tapec.graph import Graph, modes
+from tapec.graph import Graph
 from tapec.tensor_rules import RULES
 
 __all__ = ["AccumulateGrad", "Handle", "Hooks", "Node", "hooks_at", "node_of"]
@@ -56,7 +56,7 @@ def hooks_of(g: Graph, index: int) -> Hooks:
     found = g.hooks.get(index)
     if found is None:
         found = g.hooks[index] = Hooks()
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def hooks_at(t: Any) -> Hooks:
@@ -180,6 +180,3 @@ def node_of(t: Any) -> Any:
     if m is not None and m.node is not None:
         return m.node[0]
     return _edge(t._graph, t._index)[0]
-
-
-_ = modes

@@ -69,7 +69,7 @@ def check_saved(g: Graph, values: Sequence[int]) -> None:
             if at in changed:
                 expected, found, _ = changed[at]
             elif at in mutated:
-                expected, storage = mutated[at]  # type: ignore[misc]
+                expected, storage = mutated[at]
                 found = storage.version
             else:
                 continue

@@ -71,7 +71,11 @@ def _class_loss(op: str, input: Tensor, target: Tensor, weight: Any, ignore_inde
                 reduction: str, smoothing: float) -> Tensor:  # fmt: skip
     _targets(input, target, ignore_index)
     data = target._data
-    ignore = None if data is not None and data.size and data.min() >= 0 <= -ignore_index else ignore_index
+    ignore = (
+        None
+        if data is not None and data.size and data.min() >= 0 <= -ignore_index
+        else ignore_index
+    )
     attrs = (_how(reduction), ignore, Const(float(smoothing)))
     operands = (input, target) if weight is None else (input, target, weight)
     return apply(op, operands, attrs)  # type: ignore[no-any-return]

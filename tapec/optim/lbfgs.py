@@ -128,7 +128,7 @@ class LBFGS(Optimizer):
         q = q * self._memory.get("scale", 1.0)
         for (s, y, rho), a in zip(pairs, reversed(alphas)):
             q = q + s * (a - rho * float(y @ q))
-        return q
+        return np.asarray(q)
 
 
 def _strong_wolfe(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorError, TensorTypeError, TensorValueError, modes, switch
+from tapec.graph import TensorTypeError, TensorValueError, modes, switch
 from tapec.ir.builder import Builder
 from tapec.ir.core import Type, Value
 from tapec.tensor_class import Tensor
@@ -46,7 +46,9 @@ class Optimizer:
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in group["params"]:
             if not isinstance(p, Tensor):
-                raise TensorTypeError(f"optimizer can only optimize tensors, not {type(p).__name__}")
+                raise TensorTypeError(
+                    f"optimizer can only optimize tensors, not {type(p).__name__}"
+                )
             if not p.is_leaf:
                 raise TensorValueError(
                     f"can't optimize a non-leaf tensor: {p._described()}; instead: use "
@@ -234,6 +236,3 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value >= 0.0:
             raise TensorValueError(f"Invalid {name} value: {value}")
-
-
-_ = TensorError
