@@ -208,14 +208,12 @@ def reg_op(op: Op) -> bool:
             return False
     if name in ("slice", "constant", "iota"):
         return not (name == "constant" and isinstance(op.attrs["value"], Dense))
-    if name == "gather":
+    if name in ("gather", "searchsorted"):
         return all(small(v.type) for v in op.operands[1:])
+    if name == "sort" and op.operands[0].type.shape[op.attrs["axis"]] > SHORT:
+        return False
     if name == "scatter_add":
         return False
-    if name == "sort":
-        return op.operands[0].type.shape[op.attrs["axis"]] <= SHORT
-    if name == "searchsorted":
-        return small(op.operands[1].type)
     if name == "dot":
         if "gemm" in op.attrs:
             return False

@@ -170,6 +170,65 @@ declare("expn", 2, lambda b, z, n, x: (UNKNOWN, b.neg(_f("expn", b, _plus(b, -1,
         low=(4.0, 0.3), high=(4.0, 4.0), unknown=(0,), ulp=256.0)  # fmt: skip
 
 
+# -- Kelvin functions: u'' follows from the equation of order 0 --------------------------------
+
+
+def _kelvin(other: str, sign: int) -> Partials:
+    def partials(b: Builder, z: Value, x: Value) -> tuple[Partial, ...]:
+        value = b.unary(other, x)
+        near = b.sub(value if sign > 0 else b.neg(value), b.div(z, x))
+        return (near,)
+
+    return partials
+
+
+for _u, _v in (("ber", "bei"), ("ker", "kei")):
+    declare(_u, 1, lambda b, z, x, _d=_u + "p": (b.unary(_d, x),), low=0.3, high=5.0)
+    declare(_v, 1, lambda b, z, x, _d=_v + "p": (b.unary(_d, x),), low=0.3, high=5.0)
+    declare(_u + "p", 1, _kelvin(_v, -1), low=0.3, high=5.0, ulp=256.0)
+    declare(_v + "p", 1, _kelvin(_u, 1), low=0.3, high=5.0, ulp=256.0)
+
+# -- integrals of Bessel, Struve and Airy functions ---------------------------------------------
+
+_part("itj0y0_j", "itj0y0.vdDD", 0, lambda b, z, x: (b.unary("j0", x),), None, 0.3, 5.0, 1e6)
+_part("itj0y0_y", "itj0y0.vdDD", 1, lambda b, z, x: (b.unary("y0", x),), None, 0.3, 5.0, 1e6)
+_part("iti0k0_i", "iti0k0.vdDD", 0, lambda b, z, x: (b.unary("i0", x),), None, 0.3, 5.0, 1e6)
+_part("iti0k0_k", "iti0k0.vdDD", 1, lambda b, z, x: (b.unary("k0", x),), None, 0.3, 5.0, 1e6)
+_part("itairy_a", "itairy.vdDDDD", 0, lambda b, z, x: (b.unary("airy_ai", x),), None, 0.3, 3.0, 1e6)
+_part("itairy_b", "itairy.vdDDDD", 1, lambda b, z, x: (b.unary("airy_bi", x),), None, 0.3, 3.0, 1e6)
+_part("itairy_c", "itairy.vdDDDD", 2, lambda b, z, x: (b.unary("airy_ai", b.neg(x)),), None, 0.3,
+      3.0, 1e6)  # fmt: skip
+_part("itairy_d", "itairy.vdDDDD", 3, lambda b, z, x: (b.unary("airy_bi", b.neg(x)),), None, 0.3,
+      3.0, 1e6)  # fmt: skip
+declare("itstruve0", 1, lambda b, z, x: (_order(b, "struve", 0, x),), low=0.3, high=5.0, ulp=1e6)
+declare("itmodstruve0", 1, lambda b, z, x: (_order(b, "modstruve", 0, x),), low=0.3, high=4.0,
+        ulp=1e6)  # fmt: skip
+
+
+def _wrightomega(b: Builder, z: Value, x: Value) -> tuple[Partial, ...]:
+    """ω / (1 + ω)"""
+    return (b.div(z, _plus(b, 1, z)),)
+
+
+def _spence(b: Builder, z: Value, x: Value) -> tuple[Partial, ...]:
+    """log x / (1 - x), through log x = 2 artanh s, s = (x-1)/(x+1), near 1."""
+    one = b.like(1, x)
+    above = b.add(x, one)
+    s = b.div(b.sub(x, one), above)
+    square = b.mul(s, s)
+    near = b.lt(square, b.like(0.1, x))
+    t = b.select(near, square, b.like(0, x))
+    total = b.like(1 / 37, x)
+    for n in range(17, -1, -1):
+        total = _plus(b, 1 / (2 * n + 1), b.mul(t, total))
+    far = b.select(near, b.like(3, x), x)
+    direct = b.div(b.log(far), b.sub(one, far))
+    return (b.select(near, b.div(_times(b, -2, total), above), direct),)
+
+
+declare("wrightomega", 1, _wrightomega, low=-3.0, high=3.0)
+declare("spence", 1, _spence, low=0.3, high=4.0)
+
 # -- elliptic integrals ---------------------------------------------------------------------
 
 
@@ -211,6 +270,41 @@ def _elliprd_partials(b: Builder, z: Value, m: Value) -> tuple[Partial, ...]:
 declare("elliprd_m", 1, _elliprd_partials, "special:elliprd_m", low=0.3, high=0.9,
         numpy=_elliprd_numpy, sympy=lambda sp, m: (sp.elliptic_k(m) - sp.elliptic_e(m)) / m,
         ulp=256.0)  # fmt: skip
+
+
+def _incomplete(b: Builder, phi: Value, m: Value) -> tuple[Value, Value, Value]:
+    """F, E and Δ = √(1 - m sin² φ)"""
+    sine = b.sin(phi)
+    delta = b.sqrt(b.sub(b.like(1, m), b.mul(m, b.mul(sine, sine))))
+    return _f("ellipkinc", b, phi, m), _f("ellipeinc", b, phi, m), delta
+
+
+def _ellipkinc(b: Builder, z: Value, phi: Value, m: Value) -> tuple[Partial, ...]:
+    f, e, delta = _incomplete(b, phi, m)
+    rest = b.sub(b.like(1, m), m)
+    first = b.div(b.sub(e, b.mul(rest, f)), _times(b, 2, b.mul(m, rest)))
+    last = b.div(b.sin(_times(b, 2, phi)), _times(b, 4, b.mul(rest, delta)))
+    return _over(b, 1, delta), b.sub(first, last)
+
+
+def _ellipeinc(b: Builder, z: Value, phi: Value, m: Value) -> tuple[Partial, ...]:
+    f, e, delta = _incomplete(b, phi, m)
+    return delta, b.div(b.sub(e, f), _times(b, 2, m))
+
+
+declare("ellipkinc", 2, _ellipkinc, low=(0.2, 0.2), high=(1.5, 0.9), ulp=256.0)
+declare("ellipeinc", 2, _ellipeinc, low=(0.2, 0.2), high=(1.5, 0.9), ulp=256.0)
+
+
+def _elliprf(b: Builder, z: Value, x: Value, y: Value, w: Value) -> tuple[Partial, ...]:
+    return tuple(
+        _times(b, -1 / 6, _f("elliprd", b, p, q, r))
+        for p, q, r in ((y, w, x), (w, x, y), (x, y, w))
+    )
+
+
+declare("elliprd", 3, lambda b, z, x, y, w: (UNKNOWN,) * 3, unknown=(0, 1, 2), ulp=256.0)
+declare("elliprf", 3, _elliprf, ulp=256.0)
 declare("ellipk", 1, _ellipk_partials, sympy=lambda sp, m: sp.elliptic_k(m), low=0.3, high=0.9)
 declare("ellipe", 1, lambda b, z, m: (_times(b, -0.5, _f("elliprd_m", b, m)),),
         sympy=lambda sp, m: sp.elliptic_e(m), low=0.3, high=0.9)  # fmt: skip

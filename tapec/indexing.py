@@ -1,4 +1,4 @@
-"""``x[key]`` and ``x[key] = v`` on traced arrays.
+"""``x[key]`` on traced arrays; writing is ``writing``.
 
 A key is normalised axis by axis.  Integers and slices become ``item`` or ``slice`` records;
 integer arrays a ``gather`` with their range guarded; boolean masks are decided by their
@@ -8,7 +8,6 @@ tracer that is written to moves on to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +15,19 @@ import numpy as np
 from tapec import primitives as p
 from tapec import rules
 from tapec.errors import (
-    ConversionError,
     TapecIndexError,
-    TapecTypeError,
     UnsupportedError,
     fail,
 )
-from tapec.ir.core import I64, Dense, Type
+from tapec.ir.core import I64, Type
 from tapec.loop_index import concrete_or_none, known_range
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
 from tapec.tracer import Tracer, view
 
-__all__ = ["add_at", "basic_region", "fixed_integers", "getitem", "setitem"]
+__all__ = [
+    "BASIC", "Fixed", "Region", "basic_region", "getitem", "index_tracer", "parts_of", "plan_of",
+]  # fmt: skip
 
 
 class Region(NamedTuple):
@@ -41,7 +40,7 @@ class Region(NamedTuple):
     shape: tuple[int, ...]
 
 
-_BASIC = (int, slice, type(None), type(Ellipsis))
+BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 # -- reading ----------------------------------------------------------------------------
@@ -58,14 +57,14 @@ def getitem(x: Tracer, key: Any) -> Any:
                 break
         else:
             return _item(x, key)
-    parts = _parts(x, key)
-    if all(isinstance(k, _BASIC) for k in parts):
+    parts = parts_of(x, key)
+    if all(isinstance(k, BASIC) for k in parts):
         region = basic_region(x.type, parts)
         return view(
             _read(x, region),
             x,
             lambda base: _read(base, region),
-            lambda base, part: _write(base, region, part),
+            lambda base, part: rules.write_region(base, region, part),
         )
     tape = p.tape_among((x, *parts))  # in the body of a loop, x may come from outside
     return _advanced(x if tape is x.tape else as_tracer(tape, x), parts)
@@ -106,7 +105,7 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
         result,
         x,
         lambda base: _read(base, region),
-        lambda base, part: _write(base, region, part),
+        lambda base, part: rules.write_region(base, region, part),
     )
 
 
@@ -127,7 +126,7 @@ def _out_of_bounds(index: int, axis: int, n: int) -> TapecIndexError:
     return error
 
 
-def _parts(x: Tracer, key: Any) -> list[Any]:
+def parts_of(x: Tracer, key: Any) -> list[Any]:
     """The subscript as a list with one entry per axis that it names."""
     parts = []
     for k in key if isinstance(key, tuple) else (key,):
@@ -155,7 +154,7 @@ def _parts(x: Tracer, key: Any) -> list[Any]:
                 )
             elif k.ndim == 0 and k.dtype.kind in "iu":
                 k = int(k)
-        elif not isinstance(k, _BASIC):
+        elif not isinstance(k, BASIC):
             try:
                 k = k.__index__()
             except AttributeError:
@@ -176,10 +175,10 @@ def _list_index(tape: Tape, key: Any) -> Any:
         array = array.astype(np.int64)
     if array.dtype.kind not in "bi":
         raise fail(TapecIndexError, "lists used as indices must hold integers or booleans")
-    return _Fixed(array)
+    return Fixed(array)
 
 
-class _Fixed:
+class Fixed:
     """An index array that is part of the program (it came from a list)."""
 
     def __init__(self, array: Any) -> None:
@@ -190,7 +189,7 @@ def _consumed(part: Any) -> int:
     """How many axes of the array one part of the subscript uses."""
     if part is None:
         return 0
-    if isinstance(part, _Fixed):
+    if isinstance(part, Fixed):
         part = part.array
     if isinstance(part, (np.ndarray, Tracer)) and part.dtype == bool:
         return part.ndim
@@ -253,13 +252,13 @@ def _read(x: Tracer, region: Region) -> Tracer:
 # -- integer arrays and masks -------------------------------------------------------------
 
 
-def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
+def index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
     """One index as non-negative i64, its range guarded (or checked, if it cannot change)."""
     if isinstance(part, int):
         if not -n <= part < n:
             raise _out_of_bounds(part, axis, n)
         return tape.constant(np.int64(part + n if part < 0 else part))
-    if isinstance(part, _Fixed):
+    if isinstance(part, Fixed):
         array = part.array.astype(np.int64)
         bad = array[(array < -n) | (array >= n)]
         if bad.size:
@@ -282,8 +281,8 @@ def _index_tracer(tape: Tape, part: Any, n: int, axis: int) -> Tracer:
 
 def _mask_indices(tape: Tape, mask: Any) -> list[Any]:
     """``mask.nonzero()`` as fixed indices; a mask that may change is guarded."""
-    if isinstance(mask, _Fixed):
-        return [_Fixed(i) for i in mask.array.nonzero()]
+    if isinstance(mask, Fixed):
+        return [Fixed(i) for i in mask.array.nonzero()]
     traced = as_tracer(tape, mask)
     now = np.array(traced.concrete(), bool)
     if now.ndim == 0:
@@ -291,15 +290,15 @@ def _mask_indices(tape: Tape, mask: Any) -> list[Any]:
     else:
         same = binary("eq", traced, tape.fixed(now))
         tape.guard(p.reduce("all", same, range(now.ndim)), True, "the same mask")
-    return [_Fixed(i) for i in now.nonzero()]
+    return [Fixed(i) for i in now.nonzero()]
 
 
-def _plan(x: Tracer, parts: list[Any]) -> tuple[list[Any], list[Any], bool]:
+def plan_of(x: Tracer, parts: list[Any]) -> tuple[list[Any], list[Any], bool]:
     """Masks replaced by index arrays; then (the parts, those of integer kind, adjacent?)."""
     plain: list[Any] = []
     axis = 0
     for k in _expand(x.type.ndim, parts):
-        held = k.array if isinstance(k, _Fixed) else k
+        held = k.array if isinstance(k, Fixed) else k
         if isinstance(held, (np.ndarray, Tracer)) and held.dtype == bool:
             shape = x.type.shape[axis : axis + held.ndim]
             if tuple(held.shape) != shape:
@@ -323,7 +322,7 @@ def _plan(x: Tracer, parts: list[Any]) -> tuple[list[Any], list[Any], bool]:
 def _split(x: Tracer, parts: list[Any]) -> tuple[Region, list[Tracer], list[int], list[int]]:
     """An advanced subscript as: slices first (``Region`` with integer axes kept whole), then
     index arrays on some axes of the result, and the order of axes that NumPy yields."""
-    plain, where, adjacent = _plan(x, parts)
+    plain, where, adjacent = plan_of(x, parts)
     tape = x.tape
     basic: list[Any] = []
     axes: list[int] = []  # of the sliced array (with new axes) that index arrays consume
@@ -331,7 +330,7 @@ def _split(x: Tracer, parts: list[Any]) -> tuple[Region, list[Tracer], list[int]
     axis = 0
     for n, k in enumerate(plain):
         if n in where:
-            indices.append(_index_tracer(tape, k, x.type.shape[axis], axis))
+            indices.append(index_tracer(tape, k, x.type.shape[axis], axis))
             axes.append(n)
             basic.append(slice(None))
         else:
@@ -365,223 +364,4 @@ def _advanced(x: Tracer, parts: list[Any]) -> Tracer:
     return p.transpose(picked, order)
 
 
-# -- writing ------------------------------------------------------------------------------
-
-
-def setitem(x: Tracer, key: Any, value: Any) -> Tracer:
-    """What ``x`` is after ``x[key] = value``."""
-    tape = p.tape_among((x, value))
-    x, new = as_tracer(tape, x), as_tracer(tape, value)
-    if _kind_rank(new) > _kind_rank(x):
-        raise fail(
-            TapecTypeError,
-            f"values of type {new.type} do not fit an array of {x.type.dtype.np}",
-            "make the array of the wider dtype",
-        )
-    new = cast(new, x.type.dtype)
-    parts = _parts(x, key)
-    if all(isinstance(k, _BASIC) for k in parts):
-        region = basic_region(x.type, parts)
-        pieced = _write_pieces(x, parts, new, region)
-        if pieced is not None:
-            return pieced
-        return _write(x, region, _fit(new, region.shape))
-    if len(parts) == 1 and not isinstance(parts[0], (int, _Fixed)) and parts[0].dtype == bool:
-        mask = as_tracer(tape, parts[0])
-        if new.type.ndim == 0 and mask.type.ndim <= x.type.ndim:
-            lead = mask.type.shape + (1,) * (x.type.ndim - mask.type.ndim)
-            return select(reshape(mask, lead), new, x)
-    return _scatter(x, parts, new)
-
-
-#: arrays up to this size are assembled from scalars when they are written to one by one
-_PIECES = 32
-
-
-def _pieces(x: Tracer) -> list[int] | None:
-    """The ids of the elements of a small array that is known element by element."""
-    record = x.tape.records[x.id]
-    if record is None or x.type.size > _PIECES:
-        return None
-    op, args, attrs, _, _ = record
-    if op == "stack" and len(args) == x.type.size:
-        return list(args)
-    if op == "constant":
-        value = attrs["value"]
-        flat = value.array.ravel().tolist() if isinstance(value, Dense) else [value] * x.type.size
-        return [x.tape.constant_id(v, x.type.dtype) for v in flat]
-    return None
-
-
-def _write_pieces(x: Tracer, parts: list[Any], new: Tracer, region: Region) -> Tracer | None:
-    """An assignment of scalars into such an array: ``T[0, 1] = c`` sixteen times is one
-    ``stack`` in the end, and reading ``T[0, 1]`` in between costs nothing."""
-    old = _pieces(x)
-    if old is None or not x.type.shape or new.tape is not x.tape:
-        return None
-    if not new.type.shape:
-        fresh: list[int] | None = [new.id]
-    elif new.type.shape == region.shape:
-        fresh = _pieces(new)
-    else:
-        fresh = None
-    if fresh is None:
-        return None
-    where = np.arange(x.type.size).reshape(x.type.shape)[tuple(parts)].reshape(-1).tolist()
-    for k, at in enumerate(where):
-        old[at] = fresh[k if len(fresh) > 1 else 0]
-    return x.tape.record("stack", tuple(old), {"shape": x.type.shape}, x.type)
-
-
-def _kind_rank(x: Tracer) -> int:
-    return "bifc".index(x.type.dtype.kind)
-
-
-def _fit(new: Tracer, shape: tuple[int, ...]) -> Tracer:
-    """``new`` broadcast to the region that it is written to (leading 1s may be dropped)."""
-    extra = new.type.ndim - len(shape)
-    if extra > 0 and all(n == 1 for n in new.type.shape[:extra]):
-        new = reshape(new, new.type.shape[extra:])
-    return p.broadcast_to(new, shape)
-
-
-def _write(x: Tracer, region: Region, new: Tracer) -> Tracer:
-    """``x`` with the region replaced: concatenation along one axis, else a selection."""
-    shape, size = x.type.shape, region.size
-    if new.tape is not x.tape:
-        x, new = p.operands(x, new)
-    new = reshape(new, size)
-    cut = [k for k in range(len(shape)) if size[k] != shape[k] or region.step[k] != 1]
-    if not new.type.size:
-        return x
-    if not cut:
-        return new
-    if len(cut) == 1 and abs(region.step[cut[0]]) == 1:
-        (axis,) = cut
-        low = region.start[axis]
-        if region.step[axis] < 0:
-            low -= size[axis] - 1
-            new = _reverse(new, axis)
-        return p.concat([_band(x, axis, 0, low), new, _band(x, axis, low + size[axis], None)], axis)
-    inside: Any = None
-    for k in cut:
-        at = p.iota(x.tape, shape, k)
-        a, s, n = region.start[k], region.step[k], size[k]
-        low, high = min(a, a + s * (n - 1)), max(a, a + s * (n - 1))
-        here = binary("and", binary("ge", at, low), binary("le", at, high))
-        if abs(s) != 1:
-            aligned = binary("eq", binary("mod", binary("sub", at, low), abs(s)), 0)
-            here = binary("and", here, aligned)
-        inside = here if inside is None else binary("and", inside, here)
-    return select(inside, p.place([new], shape, [(region.start, region.step)]), x)
-
-
-def _band(x: Tracer, axis: int, low: int, high: int | None) -> Tracer:
-    shape = x.type.shape
-    high = shape[axis] if high is None else high
-    start = [low if k == axis else 0 for k in range(len(shape))]
-    return p.slice_(x, start, [high - low if k == axis else n for k, n in enumerate(shape)])
-
-
-def _reverse(x: Tracer, axis: int) -> Tracer:
-    shape = x.type.shape
-    start = [n - 1 if k == axis else 0 for k, n in enumerate(shape)]
-    return p.slice_(x, start, shape, [-1 if k == axis else 1 for k in range(len(shape))])
-
-
-def fixed_integers(x: Any, what: str) -> Any:
-    """The value of a traced or captured integer array, guarded to stay the same."""
-    if isinstance(x, _Fixed):
-        return x.array
-    tape = p.tape_among((x,))
-    traced = as_tracer(tape, x)
-    now = np.array(traced.concrete())
-    if traced.tape.records[traced.id][0] != "constant":  # type: ignore[index]
-        same = binary("eq", traced, now.item() if now.ndim == 0 else tape.fixed(now))
-        same = p.reduce("all", same, range(now.ndim))
-        tape.guard(same, True, what)
-    return now
-
-
-def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
-    """Assignment through index arrays: their values are fixed (guarded), so that the position
-    of each element is known; of several writes to one element the last counts, as in NumPy."""
-    fixed: list[Any] = []
-    plan = _plan(x, list(parts))[0]
-    moving = _moving_index(plan)
-    if moving is not None:
-        return _select_at(x, plan, moving, new)
-    for k in plan:
-        if isinstance(k, (np.ndarray, Tracer)):
-            k = fixed_integers(k, "the same indices")
-        fixed.append(k.array if isinstance(k, _Fixed) else k)
-    positions = np.arange(x.type.size).reshape(x.type.shape)
-    try:
-        picked = positions[tuple(fixed)]
-    except IndexError as error:
-        raise fail(TapecIndexError, str(error)) from None
-    flat = picked.reshape(-1)
-    values = reshape(_fit(new, picked.shape), (flat.size,))
-    if not flat.size:
-        return x
-    target, last = np.unique(flat[::-1], return_index=True)
-    tape = x.tape
-    if target.size < flat.size:
-        values = p.gather(values, [tape.fixed(flat.size - 1 - last)], [0])
-    else:
-        target = flat
-    hit = np.zeros(x.type.size, bool)
-    hit[target] = True
-    kept = select(tape.fixed(hit), 0, reshape(x, (x.type.size,)))
-    kept = cast(kept, x.type.dtype)
-    where = tape.fixed(target.astype(np.int64))
-    return reshape(p.scatter_add(kept, values, [where], [0]), x.type.shape)
-
-
-def _moving_index(plan: list[Any]) -> int | None:
-    """The place of the one scalar index that is only known when the program runs, the others
-    being whole axes."""
-    found = None
-    for k, part in enumerate(plan):
-        if isinstance(part, Tracer) and not part.type.shape and found is None:
-            found = k
-        elif part != slice(None):
-            return None
-    if found is None:
-        return None
-    try:
-        plan[found].concrete()
-    except ConversionError:
-        return found
-    return None
-
-
-def _select_at(x: Tracer, plan: list[Any], axis: int, new: Tracer) -> Tracer:
-    """``x[:, i] = new`` for an ``i`` that changes from step to step of a loop."""
-    tape = p.tape_among((x, plan[axis], new))
-    x = as_tracer(tape, x)
-    shape = x.type.shape
-    index = _index_tracer(tape, plan[axis], shape[axis], axis)
-    here = binary("eq", p.iota(tape, shape, axis), index)
-    rest = shape[:axis] + shape[axis + 1 :]
-    value = reshape(_fit(as_tracer(tape, new), rest), (*rest[:axis], 1, *rest[axis:]))
-    return cast(select(here, value, x), x.type.dtype)
-
-
-def add_at(x: Tracer, key: Any, value: Any) -> Tracer:
-    """What ``x`` is after ``np.add.at(x, key, value)``: repeated indices add up."""
-    tape = p.tape_among((x, value))
-    x, new = as_tracer(tape, x), cast(as_tracer(tape, value), x.type.dtype)
-    parts = _parts(x, key)
-    if all(isinstance(k, _BASIC) for k in parts):
-        return setitem(x, key, binary("add", getitem(x, key), new))
-    flat = reshape(x, (x.type.size,))
-    positions = p.iota(tape, (x.type.size,), 0)
-    where = getitem(reshape(positions, x.type.shape), key)
-    new = _fit(new, where.type.shape)
-    n = where.type.size
-    added = p.scatter_add(flat, reshape(new, (n,)), [reshape(where, (n,))], [0])
-    return reshape(added, x.type.shape)
-
-
-rules.getitem, rules.setitem = getitem, setitem
+rules.getitem = getitem

@@ -5,6 +5,7 @@ The modules of ``tapec.numpy`` fill the tables; ``Tracer`` looks functions up in
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "UFUNCS",
     "call",
     "strong",
+    "ufunc_rule",
     "unsupported",
     "unsupported_argument",
 ]
@@ -29,9 +31,13 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 METHODS: dict[tuple[Any, str], Callable[..., Any]] = {}
 #: NumPy function → implementation
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-#: ``x[key]``, and what ``x`` is after ``x[key] = value``; set by ``tapec.indexing``
+#: ``x[key]``, and what ``x`` is after ``x[key] = value``; set by ``indexing`` and ``writing``
 getitem: Callable[[Any, Any], Any]
 setitem: Callable[[Any, Any, Any], Any]
+#: what ``x`` is after a region of it is replaced
+write_region: Callable[[Any, Any, Any], Any]
+#: a ufunc with keywords, or a method of one: set by ``tapec.numpy.methods``
+apply_ufunc: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def strong(x: Any) -> Any:
@@ -51,17 +57,11 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             f"{name} is not supported on traced values",
             "write it with supported functions (see tapec.numpy.supported())",
         )
+    out = None
     if kwargs:
-        if kwargs.get("out") is not None:
-            raise unsupported_argument(function.__name__, "out", "assign the result")
-        kwargs.pop("out", None)
-        where = kwargs.get("where")
-        if where is True or where is np._NoValue:
-            del kwargs["where"]
-        elif where is not None:
-            raise unsupported_argument(
-                function.__name__, "where", "use np.where on the operand, or index with the mask"
-            )
+        out = kwargs.pop("out", None)
+        if kwargs.get("where", True) is True or kwargs.get("where") is np._NoValue:
+            kwargs.pop("where", None)
     try:
         result = rule(*args, **kwargs)
     except TapecError:
@@ -70,7 +70,21 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if "argument" in str(error) and error.__traceback__ and not error.__traceback__.tb_next:
             raise fail(UnsupportedError, f"{function.__name__} of traced values: {error}") from None
         raise
+    if out is not None:
+        from tapec.numpy.methods import into
+
+        return into(out if isinstance(out, tuple) else (out,), result, function.__name__)
     return strong(result)
+
+
+def ufunc_rule(ufunc: Any) -> Callable[..., Any] | None:
+    """The rule of a ufunc's call.  The rules of SciPy's are loaded when one is met."""
+    rule = UFUNCS.get(ufunc)
+    if rule is None and "scipy.special" in sys.modules:
+        import tapec.scipy.special  # noqa: F401  (registers its rules)
+
+        rule = UFUNCS.get(ufunc)
+    return rule
 
 
 def unsupported(ufunc: Any, kwargs: Any, suffix: str = "") -> TapecError:

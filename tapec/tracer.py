@@ -30,15 +30,13 @@ from tapec.errors import (
 )
 from tapec.ir.core import BOOL, I64
 from tapec.operators import Operators
-from tapec.primitives import binary, cast, operands, reshape, to_dtype, unary
+from tapec.primitives import binary, cast, reshape, to_dtype, unary
 from tapec.rules import (
     FUNCTIONS,
     METHODS,
     UFUNCS,
     call,
     strong,
-    unsupported,
-    unsupported_argument,
 )
 from tapec.source import describe_site
 from tapec.tape import as_tracer, is_traced
@@ -290,39 +288,12 @@ class Tracer(Operators):
     # -- NumPy's protocols --------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        out = kwargs.pop("out", None)
-        if kwargs.get("where", True) is not True:
-            raise unsupported_argument(ufunc.__name__, "where", "use np.where on the result")
-        for ignored in ("where", "casting", "order", "subok"):
-            kwargs.pop(ignored, None)
-        if method == "__call__":
+        if method == "__call__" and not kwargs:
             rule = UFUNCS.get(ufunc)
-            dtype = kwargs.pop("dtype", None)
-            if rule is None or kwargs:
-                raise unsupported(ufunc, kwargs)
-            if dtype is not None:
-                wanted = to_dtype(dtype)
-                inputs = tuple([cast(x, wanted) for x in operands(*inputs)])
-            result = rule(*inputs)
-        else:
-            rule = METHODS.get((ufunc, method))
-            if rule is None:
-                raise unsupported(ufunc, {}, f".{method}")
-            result = rule(*inputs, **kwargs)
-        if out is None or all(o is None for o in out):
-            if result.__class__ is Tracer:
-                return strong(result)
-            return result
-        results = result if isinstance(result, tuple) else (result,)
-        for target, value in zip(out, results):
-            if target.__class__ is not Tracer:
-                raise fail(
-                    ConversionError,
-                    f"{ufunc.__name__} writes a traced value into a plain NumPy array",
-                    "make the array with tapec.numpy.zeros, or write a = a + x for a += x",
-                )
-            target.overwrite(value)
-        return out[0] if len(out) == 1 else out
+            if rule is not None:
+                result = rule(*inputs)
+                return strong(result) if result.__class__ is Tracer else result
+        return rules.apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return call(function, *args, **kwargs)

@@ -105,6 +105,8 @@ def test_codegen_imports_no_front_end(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_scipy_and_sympy_are_imported_late(path: Path) -> None:
+    if module_name(path).startswith("tapec.scipy."):
+        pytest.skip("SciPy's own names: imported when they are asked for")
     late = {"scipy", "sympy"}
     early = {m for m in imports(path, at_import=True) if m.split(".")[0] in late}
     assert not early, f"{path.relative_to(ROOT)} imports {early} when it is imported"

@@ -19,7 +19,15 @@ from typing import Any
 
 import numpy as _numpy
 
-from tapec.numpy import choosing, norms, products, reductions, shapes, ufuncs  # noqa: F401
+from tapec.numpy import (  # noqa: F401
+    choosing,
+    methods,
+    norms,
+    products,
+    reductions,
+    shapes,
+    ufuncs,
+)
 from tapec.numpy.creation import (
     arange,
     array,

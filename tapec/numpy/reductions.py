@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from tapec import primitives as p
-from tapec.errors import TapecValueError, UnsupportedError, fail
+from tapec.errors import TapecValueError, fail
 from tapec.ir.core import BOOL, F64, I32, I64
-from tapec.numpy.registry import axes_of, axis_of, implements, int_argument, method_of
+from tapec.numpy.registry import axes_of, axis_of, implements, int_argument
 from tapec.numpy.ufuncs import guarded_sqrt, real_float, truth
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
-from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
+from tapec.tracer import FUNCTIONS, Tracer
 
-__all__ = ["keep", "reduced"]
+__all__ = ["keep", "prefixes", "reduced"]
 
 
 def keep(x: Tracer, result: Tracer, axes: tuple[int, ...], keepdims: Any) -> Tracer:
@@ -41,27 +41,40 @@ def _initial(result: Tracer, initial: Any, op: str) -> Tracer:
     return result if initial is np._NoValue or initial is None else binary(op, result, initial)
 
 
-@implements(np.sum)
-def sum_(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
-         initial: Any = np._NoValue) -> Tracer:  # fmt: skip
-    x = _accumulator(as_array(a), dtype)
-    return _initial(reduced("sum", x, axis, keepdims), initial, "add")
+def _chosen(x: Tracer, where: Any, neutral: Any) -> Tracer:
+    """``x`` with the neutral element where the mask is False."""
+    return x if where is True or where is np._NoValue else select(where, x, neutral)
 
 
-@implements(np.prod)
-def prod(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
-         initial: Any = np._NoValue) -> Tracer:  # fmt: skip
-    x = _accumulator(as_array(a), dtype)
-    return _initial(reduced("prod", x, axis, keepdims), initial, "mul")
+def _added(kind: str, op: str, neutral: int) -> Callable[..., Tracer]:
+    def rule(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+             initial: Any = np._NoValue, where: Any = True) -> Tracer:  # fmt: skip
+        x = _chosen(_accumulator(as_array(a), dtype), where, neutral)
+        return _initial(reduced(kind, x, axis, keepdims), initial, op)
+
+    return rule
+
+
+FUNCTIONS[np.sum] = _added("sum", "add", 0)
+FUNCTIONS[np.prod] = _added("prod", "mul", 1)
+sum_ = FUNCTIONS[np.sum]
 
 
 def _extremum(kind: str, on_bool: str) -> Callable[..., Tracer]:
-    def rule(a: Any, axis: Any = None, keepdims: Any = False, initial: Any = np._NoValue) -> Tracer:
+    def rule(a: Any, axis: Any = None, keepdims: Any = False, initial: Any = np._NoValue,
+             where: Any = True) -> Tracer:  # fmt: skip
         x = as_array(a)
-        if initial is not np._NoValue and any(
-            x.type.shape[k] == 0 for k in axes_of(axis, x.type.ndim)
-        ):
-            axes = axes_of(axis, x.type.ndim)
+        given = initial is not np._NoValue and initial is not None
+        if where is not True and where is not np._NoValue:
+            if not given:
+                raise fail(
+                    TapecValueError,
+                    f"reduction operation {kind}imum has no identity, so to use a where mask one "
+                    "has to specify 'initial'",
+                )
+            x = select(where, x, initial)
+        axes = axes_of(axis, x.type.ndim)
+        if given and any(x.type.shape[k] == 0 for k in axes):
             shape = [n for k, n in enumerate(x.type.shape) if k not in axes]
             return keep(x, p.full(x.tape, shape, initial, x.type.dtype), axes, keepdims)
         result = reduced(on_bool if x.type.dtype is BOOL else kind, x, axis, keepdims)
@@ -75,13 +88,13 @@ FUNCTIONS[np.min] = FUNCTIONS[np.amin] = _extremum("min", "all")
 
 
 @implements(np.any)
-def any_(a: Any, axis: Any = None, keepdims: Any = False) -> Tracer:
-    return reduced("any", truth(a), axis, keepdims)
+def any_(a: Any, axis: Any = None, keepdims: Any = False, *, where: Any = True) -> Tracer:
+    return reduced("any", _chosen(truth(a), where, False), axis, keepdims)
 
 
 @implements(np.all)
-def all_(a: Any, axis: Any = None, keepdims: Any = False) -> Tracer:
-    return reduced("all", truth(a), axis, keepdims)
+def all_(a: Any, axis: Any = None, keepdims: Any = False, *, where: Any = True) -> Tracer:
+    return reduced("all", _chosen(truth(a), where, True), axis, keepdims)
 
 
 def _arg(op: str) -> Callable[..., Tracer]:
@@ -125,29 +138,48 @@ def _averaged(a: Any, dtype: Any) -> Tracer:
     return x if x.type.dtype.kind == "f" else cast(x, F64)
 
 
+def _total(x: Tracer, axis: Any, keepdims: Any, where: Any) -> Any:
+    """How many elements are averaged: a number, or an array under a mask."""
+    if where is True or where is np._NoValue:
+        return _count(x, axis)
+    mask = p.broadcast_to(truth(operands(x, where)[1]), x.type.shape)
+    return reduced("sum", cast(mask, x.type.dtype), axis, keepdims)
+
+
 @implements(np.mean)
-def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tracer:
+def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+         *, where: Any = True) -> Tracer:  # fmt: skip
     x = _averaged(a, dtype)
-    return binary("div", reduced("sum", x, axis, keepdims), _count(x, axis))
+    total = reduced("sum", _chosen(x, where, 0), axis, keepdims)
+    return binary("div", total, _total(x, axis, keepdims, where))
 
 
 @implements(np.var)
 def var(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
-        *, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Tracer:  # fmt: skip
+        *, where: Any = True, mean: Any = np._NoValue,
+        correction: Any = np._NoValue) -> Tracer:  # fmt: skip
     x = _averaged(a, dtype)
     if correction is not np._NoValue:
         ddof = correction
-    center = FUNCTIONS[np.mean](x, axis, keepdims=True) if mean is np._NoValue else mean
-    deviation = binary("sub", x, center)
+    center = mean
+    if mean is np._NoValue:
+        center = FUNCTIONS[np.mean](x, axis, keepdims=True, where=where)
+    deviation = _chosen(binary("sub", x, center), where, 0)
     total = reduced("sum", binary("mul", deviation, deviation), axis, keepdims)
-    return binary("div", total, max(_count(x, axis) - ddof, 0))
+    count = _total(x, axis, keepdims, where)
+    if not isinstance(count, Tracer):
+        return binary("div", total, max(count - ddof, 0))
+    return binary("div", total, binary("max", binary("sub", count, ddof), 0))
 
 
 @implements(np.std)
 def std(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
-        *, mean: Any = np._NoValue, correction: Any = np._NoValue) -> Tracer:  # fmt: skip
+        *, where: Any = True, mean: Any = np._NoValue,
+        correction: Any = np._NoValue) -> Tracer:  # fmt: skip
     """The root of ``var``, with derivative 0 for constant data."""
-    return guarded_sqrt(var(a, axis, dtype, ddof, keepdims, mean=mean, correction=correction))
+    return guarded_sqrt(
+        var(a, axis, dtype, ddof, keepdims, where=where, mean=mean, correction=correction)
+    )
 
 
 @implements(np.average)
@@ -181,24 +213,93 @@ def ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Tracer:
     return binary("sub", reduced("max", x, axis, keepdims), reduced("min", x, axis, keepdims))
 
 
-def _without_nan(kind: str, fill: float) -> Callable[..., Tracer]:
-    def rule(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tracer:
-        x = real_float(a)
-        return reduced(kind, select(unary("isnan", x), fill, x), axis, keepdims)
+# -- ignoring NaN -----------------------------------------------------------------------------
+
+
+def _there(x: Tracer, where: Any) -> Tracer:
+    """Which elements count."""
+    there = unary("not", unary("isnan", x))
+    if where is True or where is np._NoValue:
+        return there
+    return binary("and", there, p.broadcast_to(truth(operands(x, where)[1]), x.type.shape))
+
+
+def _without_nan(kind: str, op: str, fill: float) -> Callable[..., Tracer]:
+    def rule(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+             initial: Any = np._NoValue, where: Any = True) -> Tracer:  # fmt: skip
+        x = as_array(a)
+        if x.type.dtype.kind == "f":
+            x = select(unary("isnan", x), fill, x)
+        x = _chosen(_accumulator(x, dtype), where, fill)
+        return _initial(reduced(kind, x, axis, keepdims), initial, op)
 
     return rule
 
 
-FUNCTIONS[np.nansum] = _without_nan("sum", 0.0)
-FUNCTIONS[np.nanprod] = _without_nan("prod", 1.0)
+FUNCTIONS[np.nansum] = _without_nan("sum", "add", 0)
+FUNCTIONS[np.nanprod] = _without_nan("prod", "mul", 1)
+
+
+def _nan_extremum(kind: str, fill: float) -> Callable[..., Tracer]:
+    def rule(a: Any, axis: Any = None, keepdims: Any = False, initial: Any = np._NoValue,
+             where: Any = True) -> Tracer:  # fmt: skip
+        x = as_array(a)
+        plain = FUNCTIONS[np.max if kind == "max" else np.min]
+        if x.type.dtype.kind != "f":
+            return plain(x, axis, keepdims, initial, where)  # type: ignore[no-any-return]
+        there = _there(x, where)
+        result = plain(select(there, x, fill), axis, keepdims, initial)
+        if initial is not np._NoValue and initial is not None:
+            return result  # type: ignore[no-any-return]
+        return select(reduced("any", there, axis, keepdims), result, np.nan)
+
+    return rule
+
+
+FUNCTIONS[np.nanmax] = _nan_extremum("max", -np.inf)
+FUNCTIONS[np.nanmin] = _nan_extremum("min", np.inf)
+
+
+def _nan_arg(function: Any, fill: float) -> Callable[..., Tracer]:
+    def rule(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tracer:
+        x = as_array(a)
+        if x.type.dtype.kind == "f":
+            x = select(unary("isnan", x), fill, x)
+        return FUNCTIONS[function](x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
+
+    return rule
+
+
+FUNCTIONS[np.nanargmax] = _nan_arg(np.argmax, -np.inf)
+FUNCTIONS[np.nanargmin] = _nan_arg(np.argmin, np.inf)
 
 
 @implements(np.nanmean)
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tracer:
-    x = real_float(a)
-    there = unary("not", unary("isnan", x))
-    count = reduced("sum", cast(there, x.type.dtype), axis, keepdims)
-    return binary("div", reduced("sum", select(there, x, 0.0), axis, keepdims), count)
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+            *, where: Any = True) -> Tracer:  # fmt: skip
+    x = _averaged(a, dtype)
+    return FUNCTIONS[np.mean](x, axis, None, keepdims, where=_there(x, where))  # type: ignore[no-any-return]
+
+
+@implements(np.nanvar)
+def nanvar(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
+           *, where: Any = True, mean: Any = np._NoValue,
+        correction: Any = np._NoValue) -> Tracer:  # fmt: skip
+    x = _averaged(a, dtype)
+    there = _there(x, where)
+    ddof = ddof if correction is np._NoValue else correction
+    result = var(x, axis, None, ddof, keepdims, where=there, mean=mean)
+    enough = binary("gt", reduced("sum", cast(there, F64), axis, keepdims), ddof)
+    return select(enough, result, np.nan)
+
+
+@implements(np.nanstd)
+def nanstd(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False,
+           *, where: Any = True, mean: Any = np._NoValue,
+        correction: Any = np._NoValue) -> Tracer:  # fmt: skip
+    return guarded_sqrt(
+        nanvar(a, axis, dtype, ddof, keepdims, where=where, mean=mean, correction=correction)
+    )
 
 
 # -- cumulative -------------------------------------------------------------------------------
@@ -217,7 +318,7 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Tracer:
     return p.emit("cumsum", (_accumulator(x, dtype),), {"axis": k, "reverse": False})
 
 
-def _scan(op: str, x: Tracer, axis: int) -> Tracer:
+def prefixes(op: str, x: Tracer, axis: int) -> Tracer:
     """All prefixes under an associative op, in log2(n) steps of whole-array operations."""
     shape = x.type.shape
     n, reach = shape[axis], 1
@@ -235,7 +336,47 @@ def _scan(op: str, x: Tracer, axis: int) -> Tracer:
 @implements(np.cumprod)
 def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Tracer:
     x, k = _line(a, axis)
-    return _scan("mul", _accumulator(x, dtype), k)
+    return prefixes("mul", _accumulator(x, dtype), k)
+
+
+def _nan_cumulative(function: Any, fill: float) -> Callable[..., Tracer]:
+    def rule(a: Any, axis: Any = None, dtype: Any = None) -> Tracer:
+        x = as_array(a)
+        if x.type.dtype.kind == "f":
+            x = select(unary("isnan", x), fill, x)
+        return FUNCTIONS[function](x, axis, dtype)  # type: ignore[no-any-return]
+
+    return rule
+
+
+FUNCTIONS[np.nancumsum] = _nan_cumulative(np.cumsum, 0.0)
+FUNCTIONS[np.nancumprod] = _nan_cumulative(np.cumprod, 1.0)
+
+
+def _cumulative(function: Any, first: int) -> Callable[..., Tracer]:
+    """The array API's form: the axis is needed for more than one dimension."""
+
+    def rule(x: Any, /, *, axis: Any = None, dtype: Any = None,
+             include_initial: bool = False) -> Tracer:  # fmt: skip
+        a = as_array(x)
+        if axis is None:
+            if a.type.ndim != 1:
+                raise fail(TapecValueError, "for an array of several dimensions, axis is needed")
+            axis = 0
+        k = axis_of(axis, a.type.ndim)
+        result: Tracer = FUNCTIONS[function](a, k, dtype)
+        if not include_initial:
+            return result
+        shape = [1 if d == k else n for d, n in enumerate(a.type.shape)]
+        start = p.full(a.tape, shape, first, result.type.dtype)
+        return p.concat([start, result], k)
+
+    return rule
+
+
+if hasattr(np, "cumulative_sum"):
+    FUNCTIONS[np.cumulative_sum] = _cumulative(np.cumsum, 0)
+    FUNCTIONS[np.cumulative_prod] = _cumulative(np.cumprod, 1)
 
 
 @implements(np.diff)
@@ -274,107 +415,3 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
     if to_end is not None:
         pieces.append(np.ravel(to_end))
     return FUNCTIONS[np.concatenate](pieces)  # type: ignore[no-any-return]
-
-
-# -- methods of ufuncs ------------------------------------------------------------------------
-
-
-def _reduce_method(function: Any) -> Callable[..., Any]:
-    def rule(array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False,
-             initial: Any = np._NoValue) -> Any:  # fmt: skip
-        extra = {} if dtype is None else {"dtype": dtype}
-        if initial is not np._NoValue:
-            extra["initial"] = initial
-        return FUNCTIONS[function](array, axis=axis, keepdims=keepdims, **extra)
-
-    return rule
-
-
-for _ufunc, _function in (
-    (np.add, np.sum), (np.multiply, np.prod), (np.maximum, np.max), (np.minimum, np.min),
-    (np.logical_and, np.all), (np.logical_or, np.any),
-):  # fmt: skip
-    method_of(_ufunc, "reduce")(_reduce_method(_function))
-
-
-@method_of(np.add, "accumulate")
-def _add_accumulate(array: Any, axis: Any = 0, dtype: Any = None) -> Tracer:
-    return cumsum(array, axis, dtype)
-
-
-@method_of(np.multiply, "accumulate")
-def _multiply_accumulate(array: Any, axis: Any = 0, dtype: Any = None) -> Tracer:
-    return cumprod(array, axis, dtype)
-
-
-@method_of(np.logaddexp, "reduce")
-def _logaddexp_reduce(
-    array: Any, axis: Any = 0, dtype: Any = None, keepdims: Any = False
-) -> Tracer:
-    """log(sum(exp(x))), shifted by the maximum (whose choice does not matter)."""
-    x = real_float(array)
-    top = reduced("max", x, axis, True)
-    top = select(UFUNCS[np.isfinite](top), top, 0.0)
-    total = reduced("sum", unary("exp", binary("sub", x, top)), axis, True)
-    result = binary("add", unary("log", total), top)
-    axes = axes_of(axis, x.type.ndim)
-    if keepdims:
-        return result
-    return reshape(result, [n for k, n in enumerate(x.type.shape) if k not in axes])
-
-
-def _accumulate_method(op: str) -> Callable[..., Tracer]:
-    def rule(array: Any, axis: Any = 0, dtype: Any = None) -> Tracer:
-        x = as_array(array)
-        return _scan(op, x, axis_of(axis, x.type.ndim))
-
-    return rule
-
-
-method_of(np.maximum, "accumulate")(_accumulate_method("max"))
-method_of(np.minimum, "accumulate")(_accumulate_method("min"))
-
-
-def _outer_method(ufunc: Any) -> Callable[..., Any]:
-    def rule(a: Any, b: Any) -> Any:
-        x, y = operands(a, b)
-        return UFUNCS[ufunc](reshape(x, x.type.shape + (1,) * y.type.ndim), y)
-
-    return rule
-
-
-for _name in [
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "power",
-    "maximum",
-    "minimum",
-    "arctan2",
-    "hypot",
-    "equal",
-    "not_equal",
-    "less",
-    "less_equal",
-    "greater",
-    "greater_equal",
-    "remainder",
-    "floor_divide",
-    "fmod",
-    "logaddexp",
-]:
-    method_of(getattr(np, _name), "outer")(_outer_method(getattr(np, _name)))
-
-
-@method_of(np.add, "at")
-def _add_at(a: Any, indices: Any, b: Any) -> None:
-    if not isinstance(a, Tracer):
-        raise fail(
-            UnsupportedError,
-            "np.add.at of a traced value into a plain NumPy array",
-            "make the array with tapec.numpy.zeros",
-        )
-    from tapec.indexing import add_at
-
-    a.overwrite(add_at(a, indices, b))

@@ -14,13 +14,13 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
-from tapec.indexing import fixed_integers
 from tapec.ir.core import I64
 from tapec.kinds import Weak, broadcast_shapes, common_dtype
 from tapec.numpy.registry import axes_of, axis_of, implements, int_argument, shape_argument
 from tapec.primitives import as_array, binary, cast, operands, select
 from tapec.tape import is_traced
 from tapec.tracer import Tracer, view
+from tapec.writing import fixed_integers
 
 __all__ = ["diagonal", "moved_last", "reshape", "transpose"]
 

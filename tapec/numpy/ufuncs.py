@@ -14,7 +14,7 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
-from tapec.ir.core import BOOL, F64, Type
+from tapec.ir.core import BOOL, F64, NO_ATTRS, Type
 from tapec.kinds import UFUNC_OF_OP, WEAK_FLOAT, common_dtype, entry
 from tapec.primitives import as_array, binary, cast, operands, select, unary
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
@@ -325,6 +325,16 @@ def sinc(x: Any) -> Tracer:
 
 
 FUNCTIONS[np.sinc] = sinc
+
+
+def i0(x: Any) -> Tracer:
+    """The modified Bessel function of order 0; NumPy computes it in double precision."""
+    x = cast(real_float(x), F64)
+    result: Tracer = x.tape.record("i0", (x.id,), NO_ATTRS, x.type)
+    return result
+
+
+FUNCTIONS[np.i0] = i0
 
 
 # -- larger, smaller --------------------------------------------------------------------------
