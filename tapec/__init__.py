@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         VariantLimitError,
     )
+    from tapec.series import derivative, jet, taylor
     from tapec.testing import check_grads
 
 __version__ = "0.1.0"
@@ -61,19 +62,24 @@ __all__ = [
     "checkpoint",
     "clear_caches",
     "cond",
-    "fori_loop",
     "custom_jvp",
     "custom_vjp",
+    "derivative",
+    "fori_loop",
     "grad",
     "hessian",
     "hvp",
     "jacobian",
+    "jet",
     "jit",
     "jvp",
     "map",
     "numpy",
+    "primitive",
     "scan",
+    "stop_gradient",
     "switch",
+    "taylor",
     "value_and_grad",
     "vectorize",
     "vjp",
@@ -95,6 +101,7 @@ _FROM = {
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
     **dict.fromkeys(("custom_jvp", "custom_vjp", "primitive", "stop_gradient"), "tapec.custom"),
+    **dict.fromkeys(("derivative", "jet", "taylor"), "tapec.series"),
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",
     **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),
