@@ -422,6 +422,9 @@ REFUSED: list[tuple[str, tuple[str, ...], dict[str, Any], type[Exception], str]]
     ("guard", ("bool[2]",), {"expected": True, "message": ""}, ValueError, "0-d"),
     ("guard", ("bool[]",), {"expected": 1, "message": ""}, TypeError, "does not fit"),
     ("call", ("f64[]",), {"name": "f"}, TypeError, "one region"),
+    ("cond", ("bool[]",), {}, TypeError, "no regions"),
+    ("scan", (), {"length": 1, "n_carry": 0, "n_xs": 0, "reverse": False}, TypeError, "no regions"),
+    ("while", (), {"n_carry": (0,), "reads": ((),), "reverse": (False,)}, TypeError, "no regions"),
 ]  # fmt: skip
 
 
