@@ -10,6 +10,7 @@ loss, all gradients) is one native call, and so is the optimiser's update.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def weights(seed: int = 0) -> list[Any]:
     """Initial weights as arrays: W1, b1, W2, b2, W3, b3."""
     rng = np.random.default_rng(seed)
     out = []
-    for n, m in zip(SIZES, SIZES[1:]):
+    for n, m in pairwise(SIZES):
         out.append(rng.normal(size=(n, m)) / np.sqrt(n))
         out.append(np.zeros(m))
     return out
@@ -99,7 +100,8 @@ def main() -> None:
     losses, params, seconds = train(torch)
     score = accuracy(params)
     print(
-        f"{len(losses)} steps, {1e6 * seconds:.0f} µs each; loss {losses[0]:.3f} -> {losses[-1]:.4f}"
+        f"{len(losses)} steps, {1e6 * seconds:.0f} µs each; "
+        f"loss {losses[0]:.3f} -> {losses[-1]:.4f}"
     )
     print(f"test accuracy {100 * score:.1f} %")
     assert score >= 0.97, score

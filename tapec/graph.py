@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Const", "Graph", "Kind", "State", "TensorError", "TensorIndexError", "TensorTypeError",
-    "TensorValueError", "close", "current", "kind_of_input", "modes", "next_id", "place_of", "stats", "switch", "writes",
+    "TensorValueError", "close", "current", "kind_of_input", "modes", "next_id", "place_of",
+    "stats", "switch", "writes",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]

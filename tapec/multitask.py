@@ -21,7 +21,8 @@ from tapec.tensor_class import tensor
 from tapec.tensor_creation import generator, ones, stack, zeros
 
 __all__ = [
-    "GradNorm", "MagnitudeSchedule", "UncertaintyWeights", "gradient_norms", "pcgrad", "weighted_sum",
+    "GradNorm", "MagnitudeSchedule", "UncertaintyWeights", "gradient_norms", "pcgrad",
+    "weighted_sum",
 ]  # fmt: skip
 
 

@@ -17,10 +17,9 @@ few tensors have is in ``_meta``.  Tensors that share storage (views, ``detach``
 
 from __future__ import annotations
 
-import copy as _copy
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,8 +42,8 @@ from tapec.tensor_dtypes import array_of, of_ir, to_ir
 from tapec.tensor_dtypes import dtype as Dtype
 from tapec.tensor_methods import Methods
 from tapec.tensor_operators import Operators
-from tapec.tensor_print import tensor_repr
 from tapec.tensor_shapes import Shapes, Size
+from tapec.tensor_values import Values
 
 __all__ = ["Meta", "Storage", "Tensor", "meta_of", "tensor"]
 
@@ -92,7 +91,7 @@ def meta_of(t: Tensor) -> Meta:
     return m
 
 
-class Tensor(Operators, Methods, Shapes):
+class Tensor(Operators, Values, Methods, Shapes):
     """See the module's description.  Made by ``tapec.tensor`` and by operations."""
 
     __slots__ = ("__weakref__", "_data", "_gid", "_graph", "_index", "_kind", "_meta", "_slot")
@@ -450,99 +449,6 @@ class Tensor(Operators, Methods, Shapes):
         assert self._meta is not None
         self._meta.seen = s.version
 
-    def item(self) -> Any:
-        """The only element, as a Python number.
-
-        >>> import tapec
-        >>> tapec.tensor([2.5]).item()
-        2.5
-        """
-        data = self.materialized()
-        if data.size != 1:
-            raise TensorError(
-                f"{_here()}a tensor with {data.size} elements cannot be converted to a number"
-            )
-        return data.item()
-
-    def tolist(self) -> Any:
-        """Nested lists of Python numbers."""
-        return self.materialized().tolist()
-
-    def numpy(self) -> Array:
-        """The value as a read-only array (copy it to write).
-
-        >>> import tapec
-        >>> tapec.tensor([1.0, 2.0]).numpy().sum().item()
-        3.0
-        """
-        if self.requires_grad:
-            raise TensorError(
-                f"{_here()}can't call numpy() on {self._described()}, which requires grad; "
-                "instead: use tensor.detach().numpy()"
-            )
-        view = self.materialized().view()
-        view.flags.writeable = False
-        return view
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.numpy()
-        if dtype is not None and array.dtype != dtype:
-            return array.astype(dtype)
-        return array.copy() if copy else array
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from tapec.tensor_numpy import call_ufunc
-
-        return call_ufunc(ufunc, method, inputs, kwargs)
-
-    def __bool__(self) -> bool:
-        data = self.materialized()
-        if data.size != 1:
-            raise TensorError(
-                f"{_here()}the truth value of a tensor with {data.size} elements is ambiguous; "
-                "instead: use .any() or .all()"
-            )
-        return bool(data.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self._type.dtype.kind not in "ib" or self._type.size != 1:
-            raise TensorTypeError(
-                f"{_here()}only integer tensors of a single element can be converted to an index"
-            )
-        return int(self.item())
-
-    def __len__(self) -> int:
-        shape = self._type.shape
-        if not shape:
-            raise TensorTypeError(f"{_here()}len() of a 0-d tensor")
-        return shape[0]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        shape = self._type.shape
-        if not shape:
-            raise TensorTypeError(f"{_here()}iteration over a 0-d tensor")
-        return iter([self[k] for k in range(shape[0])])
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
-
-    def __format__(self, spec: str) -> str:
-        if spec and self._type.size == 1:
-            return format(self.item(), spec)
-        return repr(self)
-
-    def __repr__(self) -> str:
-        return tensor_repr(self)
-
     def _described(self) -> str:
         """The tensor in a message: its type and where it was made."""
         g = self._graph
@@ -553,29 +459,6 @@ class Tensor(Operators, Methods, Shapes):
         if m is not None and m.site is not None:
             return f"{kind} made at {place_of(*m.site)}"
         return kind
-
-    # -- copies -----------------------------------------------------------------------
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise TensorError(
-                f"{_here()}only leaf tensors support deepcopy, and {self._described()} is the "
-                "result of an operation; instead: use detach() or clone()"
-            )
-        new = Tensor._of(self.materialized().copy(), self.requires_grad)
-        memo[id(self)] = new
-        m = self._meta
-        if m is not None and m.grad is not None:
-            new.grad = _copy.deepcopy(m.grad, memo)
-        return new
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if not self.is_leaf:
-            raise TensorError(
-                f"{_here()}only leaf tensors can be pickled, and {self._described()} is the "
-                "result of an operation; instead: use detach()"
-            )
-        return _unpickled, (self.materialized(), self.requires_grad)
 
 
 tensor_record._tensor = Tensor
@@ -591,10 +474,6 @@ def _kind(array: Array, requires: bool) -> Kind:
             _leaf_kinds.clear()
         _leaf_kinds[key] = found
     return found
-
-
-def _unpickled(array: Array, requires: bool) -> Tensor:
-    return Tensor._of(array, requires)
 
 
 def _here() -> str:

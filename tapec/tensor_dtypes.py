@@ -9,7 +9,8 @@ import numpy as np
 from tapec.ir.core import BOOL, C64, C128, F32, F64, I32, I64, DType
 
 __all__ = [
-    "array_of", "defaults", "dtype", "float32", "float64", "get_default_dtype", "int32", "int64", "of_ir",
+    "array_of", "defaults", "dtype", "float32", "float64", "get_default_dtype", "int32", "int64",
+    "of_ir",
     "set_default_dtype", "to_ir",
 ]  # fmt: skip
 

@@ -133,7 +133,8 @@ def _function(name: str) -> Any:
         other = getattr(np, name, None)
         if other is None or input is None:
             raise TensorTypeError(
-                f"{name}() takes a tensor, not {type(input).__name__}; instead: use tapec.tensor(...)"
+                f"{name}() takes a tensor, not {type(input).__name__}; instead: use "
+                "tapec.tensor(...)"
             )
         return other(input, *args, **{_NUMPY.get(k, k): v for k, v in kwargs.items()})
 

@@ -11,22 +11,23 @@ __all__ = ["FROM", "MODULES", "find"]
 MODULES = ("autograd", "multitask", "nn", "optim")
 
 _CREATION = (
-    "arange as_tensor bernoulli cat concat empty eye from_numpy full full_like linspace manual_seed "
-    "ones ones_like rand rand_like randint randn randn_like randperm stack zeros zeros_like"
+    "arange as_tensor bernoulli cat concat empty eye from_numpy full full_like linspace "
+    "manual_seed ones ones_like rand rand_like randint randn randn_like randperm stack zeros "
+    "zeros_like"
 )
 _FUNCTIONS = (
-    "abs absolute acos acosh add all allclose amax amin any arccos arccosh arcsin arcsinh arctan "
-    "arctanh argmax argmin argsort asin asinh atan atan2 atanh bitwise_not bmm ceil chunk clamp "
-    "clamp_max clamp_min clip clone cos cosh cumprod cumsum detach diag diagonal div dot einsum eq "
-    "equal erf exp exp2 expm1 flatten flip floor floor_divide fmod gather ge gelu gt hypot index_add "
-    "index_select is_floating_point is_tensor isfinite isinf isnan le lerp log log10 log1p log2 "
-    "log_softmax logaddexp logical_and logical_not logical_or logical_xor logsigmoid logsumexp lt "
-    "masked_fill masked_select matmul max maximum mean median min minimum mm movedim mul mv "
-    "nan_to_num narrow ne neg negative nonzero norm numel outer permute pow prod ravel reciprocal "
-    "relu remainder repeat_interleave reshape roll round rsqrt scatter_add select sigmoid sign silu "
-    "sin sinc sinh softmax softplus sort split sqrt square squeeze std sub sum swapaxes t "
-    "take_along_dim tan tanh tile topk transpose tril triu trunc unbind unflatten unsqueeze var where "
-    "pi inf nan e"
+    "abs absolute acos acosh add all allclose amax amin any arccos arccosh arcsin arcsinh "
+    "arctan arctanh argmax argmin argsort asin asinh atan atan2 atanh bitwise_not bmm ceil "
+    "chunk clamp clamp_max clamp_min clip clone cos cosh cumprod cumsum detach diag diagonal "
+    "div dot einsum eq equal erf exp exp2 expm1 flatten flip floor floor_divide fmod gather "
+    "ge gelu gt hypot index_add index_select is_floating_point is_tensor isfinite isinf isnan "
+    "le lerp log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or "
+    "logical_xor logsigmoid logsumexp lt masked_fill masked_select matmul max maximum mean "
+    "median min minimum mm movedim mul mv nan_to_num narrow ne neg negative nonzero norm "
+    "numel outer permute pow prod ravel reciprocal relu remainder repeat_interleave reshape "
+    "roll round rsqrt scatter_add select sigmoid sign silu sin sinc sinh softmax softplus "
+    "sort split sqrt square squeeze std sub sum swapaxes t take_along_dim tan tanh tile topk "
+    "transpose tril triu trunc unbind unflatten unsqueeze var where pi inf nan e"
 )
 _MODES = (
     "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled"

@@ -9,7 +9,7 @@ import numpy as np
 from tapec.graph import TensorTypeError
 from tapec.tensor_record import binary, unary
 
-__all__ = ["call_ufunc"]
+__all__ = ["call_function", "call_ufunc"]
 
 _BINARY = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
@@ -43,4 +43,71 @@ def call_ufunc(ufunc: Any, method: str, inputs: Any, kwargs: Any) -> Any:
     raise TensorTypeError(
         f"numpy.{ufunc.__name__} ({method}) is not supported on tensors; instead: use the "
         "function of tapec, or t.detach().numpy()"
+    )
+
+
+_RENAMED = {"axis": "dim", "keepdims": "keepdim", "ddof": "correction"}
+_METHODS = [
+    "sum",
+    "mean",
+    "prod",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "cumsum",
+    "cumprod",
+    "reshape",
+    "transpose",
+    "squeeze",
+    "clip",
+    "dot",
+    "matmul",
+    "outer",
+    "trace",
+    "diagonal",
+    "sort",
+    "argsort",
+    "round",
+    "ravel",
+    "swapaxes",
+    "tril",
+    "triu",
+    "flip",
+    "roll",
+]
+
+
+def call_function(function: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function that met a tensor: the method of that name."""
+    from tapec import tensor_creation, tensor_functions
+    from tapec.tensor_class import Tensor
+
+    name = function.__name__
+    options = {_RENAMED.get(k, k): v for k, v in kwargs.items()}
+    if name == "where":
+        return tensor_functions.where(*args)
+    if name in ("concatenate", "stack"):
+        join = tensor_creation.cat if name == "concatenate" else tensor_creation.stack
+        tensors = [t if isinstance(t, Tensor) else Tensor._of(np.array(t)) for t in args[0]]
+        return join(tensors, *args[1:], **options)
+    if args and isinstance(args[0], Tensor):
+        if name in ("var", "std"):
+            options.setdefault("correction", 0)
+            return getattr(args[0], name)(*args[1:], **options)
+        if name == "norm":
+            return args[0].norm(*[2 if a is None else a for a in args[1:]], **options)
+        if name == "transpose" and len(args) == 1:
+            return args[0].T
+        if name in ("max", "min") and (len(args) > 1 or "dim" in options):
+            name = "a" + name
+        if name in _METHODS:
+            return getattr(args[0], name)(*args[1:], **options)
+    raise TensorTypeError(
+        f"numpy.{name} is not supported on tensors; instead: use the function of tapec, or "
+        "t.detach().numpy()"
     )

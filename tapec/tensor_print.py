@@ -1,4 +1,4 @@
-"""``repr`` of tensors: values to four digits, dtype if unusual, ``grad_fn`` or ``requires_grad``."""
+"""``repr`` of tensors: four digits, dtype if unusual, ``grad_fn`` or ``requires_grad``."""
 
 from __future__ import annotations
 

@@ -187,7 +187,8 @@ def _binary(op: str, name: str, saved: str, floating: bool = False, diff: bool =
         x, y = promote(tape, args, floating)
         if op in ("sub",) and x.type.dtype is BOOL:
             raise TensorError(
-                "subtraction of bool tensors is not supported; use logical_xor or convert with .to()"
+                "subtraction of bool tensors is not supported; use logical_xor or "
+                "convert with .to()"
             )
         return binary(op, x, y)
 

@@ -491,7 +491,7 @@ def _cross_entropy_soft(tape: Tape, args: Args, attrs: Any) -> Tracer:
 
 
 def _picked(tape: Tape, logp: Tracer, args: Args, attrs: Any) -> Tracer:
-    """Minus the log-probabilities of the targets, reduced; attrs: how, ignored target, smoothing."""
+    """Minus the log-probabilities of the targets; attrs: reduction, ignored target, smoothing."""
     how, ignore, smoothing = attrs[0], attrs[1], attrs[2].value
     target = args[1]
     dim = 1 if logp.type.ndim > 1 else 0

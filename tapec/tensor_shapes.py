@@ -37,7 +37,8 @@ def dim_of(dim: Any, ndim: int) -> int:
         site = user_site(2)
         here = f"{describe_site(site)}: " if site.loc is not None else ""
         raise TensorIndexError(
-            f"{here}Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {k})"
+            f"{here}Dimension out of range (expected to be in range of [{-n}, {n - 1}], "
+            f"but got {k})"
         )
     return k + n if k < 0 else k
 
@@ -235,7 +236,8 @@ class Shapes:
         k = dim_of(dim, self._type.ndim)
         if start < 0 or start + length > self._type.shape[k]:
             raise TensorError(
-                f"start ({start}) + length ({length}) exceeds dimension size ({self._type.shape[k]})"
+                f"start ({start}) + length ({length}) exceeds dimension size "
+                f"({self._type.shape[k]})"
             )
         return self[(*[slice(None)] * k, slice(start, start + length))]  # type: ignore[index]
 

@@ -133,8 +133,8 @@ def gradients(
             raise TensorTypeError(f"{_here()}input {k} is a {type(t).__name__}, not a tensor")
         if not t.requires_grad:
             raise TensorError(
-                f"{_here()}one of the differentiated tensors (input {k}, {t._described()}) does not "
-                "require grad; instead: make it with requires_grad=True"
+                f"{_here()}one of the differentiated tensors (input {k}, {t._described()}) does "
+                "not require grad; instead: make it with requires_grad=True"
             )
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:

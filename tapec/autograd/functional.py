@@ -1,4 +1,4 @@
-"""Products and matrices of derivatives of functions of tensors, as ``torch.autograd.functional``."""
+"""Products and matrices of derivatives, under the names of ``torch.autograd.functional``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from tapec.tensor_record import apply
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "dropout", "elu",
-    "gelu", "huber_loss", "l1_loss", "leaky_relu", "linear", "log_softmax", "logsigmoid", "mse_loss",
+    "gelu", "huber_loss", "l1_loss", "leaky_relu", "linear", "log_softmax", "logsigmoid",
+    "mse_loss",
     "nll_loss", "normalize", "one_hot", "relu", "sigmoid", "silu", "smooth_l1_loss", "softmax",
     "softplus", "tanh",
 ]  # fmt: skip

@@ -39,7 +39,8 @@ def clip_grad_norm_(
         total = float(sum(float((np.abs(a) ** norm_type).sum()) for a in arrays) ** (1 / norm_type))
     if error_if_nonfinite and not np.isfinite(total):
         raise TensorError(
-            f"the total norm of order {norm_type} for gradients is non-finite, so it cannot be clipped"
+            f"the total norm of order {norm_type} for gradients is non-finite, so it "
+            "cannot be clipped"
         )
     scale = min(max_norm / (total + 1e-6), 1.0)
     if scale < 1.0:
