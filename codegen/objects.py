@@ -21,7 +21,6 @@ import platform
 import struct
 import sys
 import time
-import zlib
 from array import array
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -72,8 +71,8 @@ class KernelObject:
     cached: bool
     #: seconds per stage
     seconds: dict[str, float]
-    #: LLVM text of a kernel that counts its calls, compressed
-    text: bytes | None = None
+    #: LLVM text of a kernel that counts its calls
+    text: str | None = None
 
 
 #: Longer kernels stay at level 0: a process could not end for seconds while one is compiled.
@@ -149,7 +148,7 @@ def kernel_object(fn: Function, opt: int | None = None, *, cache: bool = True) -
         disk.store(key, code, asdict(facts))
     made = KernelObject(code, facts, key, False, seconds)
     if counts:
-        made.text = zlib.compress(source.text.encode(), 1)
+        made.text = source.text
     return made
 
 
@@ -171,7 +170,7 @@ def promoted(made: KernelObject, fn: Function) -> KernelObject:
     facts = made.facts
     level = 2 if facts.instructions <= _LEVEL_2_LIMIT else 1
     if made.text is not None:
-        text = zlib.decompress(made.text).decode()
+        text = made.text
         facts = replace(facts, opt=level, symbols=[s for s in facts.symbols if s != COUNTDOWN])
     else:  # the object came from disk
         source = compile_kernel(fn)

@@ -47,7 +47,7 @@ class Deferred(Function):
         self.name = source.name
         self.base, inner = origin(source)
         self.recipe = (*step, inner)
-        self.make = lambda: make(source)
+        self.make: Callable[[], Function] | None = lambda: make(source)
         self.param_types = params
         self.result_types = results
         self._made: dict[str, Block] = {}
@@ -59,11 +59,12 @@ class Deferred(Function):
 
     @property
     def block(self) -> Block:  # type: ignore[override]
-        found = self._made.get("block")
-        if found is None:
+        make = self.make
+        if make is not None:
             # Of two threads that compute it, both get the first one's.
-            found = self._made.setdefault("block", self.make().block)
-        return found
+            self._made.setdefault("block", make().block)
+            self.make = None  # with the functions on the way
+        return self._made["block"]
 
     def __repr__(self) -> str:
         if self.ready:

@@ -104,7 +104,7 @@ class Compiled:
     seconds = 0.0
 
     def __init__(self, program: Program, traced: Traced) -> None:
-        self.program = program
+        self.program = program._replace(raw=None)
         self.captures: list[Array] = list(traced.captures)
         self.leaves = len(traced.flat.traced)
         params = param_types(program.fn)
