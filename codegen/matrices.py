@@ -23,6 +23,7 @@ from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, I32, Function, Op, Type, Value
 from tapec.ir.lu import closed_cofactor, closed_cofactor_jvp
 from tapec.ir.matrix import columns, diagonal, eye, rows, transposed, triangle
+from tapec.ir.pseudo import closed_pinv
 from tapec.ir.triangular import closed_cholesky_vjp
 
 __all__ = ["BLOCK", "LIBRARY", "UNROLLED", "expand_matrices"]
@@ -31,7 +32,7 @@ __all__ = ["BLOCK", "LIBRARY", "UNROLLED", "expand_matrices"]
 LIBRARY = frozenset(
     (
         "cholesky", "cholesky_vjp", "cofactor", "cofactor_jvp", "det", "eigh", "lu", "lu_inverse",
-        "lu_solve", "pivots_to_perm", "qr", "slogdet", "svd", "triangular_solve",
+        "lu_solve", "pinv", "pivots_to_perm", "qr", "slogdet", "svd", "triangular_solve",
     )
 )  # fmt: skip
 #: Rows up to which elimination is written out.
@@ -344,6 +345,10 @@ def _cofactor_jvp(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> 
     return closed_cofactor_jvp(b, op, xs[0], xs[1])
 
 
+def _pinv(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[Value]:
+    return closed_pinv(b, op, xs[0])
+
+
 def _pivots_to_perm(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[Value]:
     return _library(b, op, xs, _types(op))
 
@@ -398,6 +403,7 @@ _EXPAND: dict[str, Expand] = {
     "lu": _lu,
     "lu_inverse": _lu_inverse,
     "lu_solve": _lu_solve,
+    "pinv": _pinv,
     "pivots_to_perm": _pivots_to_perm,
     "qr": _qr,
     "slogdet": _slogdet,

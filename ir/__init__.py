@@ -14,6 +14,7 @@ from tapec.ir import (  # noqa: F401
     linalg,
     loops,
     lu,
+    pseudo,
     reduce,
     shape,
     sorting,

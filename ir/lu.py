@@ -73,18 +73,29 @@ def _lu_numpy(arrays: Sequence[Any], attrs: Attrs) -> Any:
     pivots = np.empty(a.shape[:-1], np.int32)
     for index, m in batched(a):
         m = m.copy()
-        n = len(m)
-        for k in range(n):
-            p = k + int(np.argmax(np.abs(m[k:, k])))
-            pivots[index][k] = p + 1
-            m[[k, p]] = m[[p, k]]
-            if m[k, k] == 0:
-                ok[index] = False
-                continue
-            m[k + 1 :, k] /= m[k, k]
-            m[k + 1 :, k + 1 :] -= np.outer(m[k + 1 :, k], m[k, k + 1 :])
+        ok[index] = _eliminate(m, pivots[index])
         lut[index] = m.T
     return lut, pivots, ok
+
+
+def _eliminate(m: Any, pivots: Any, block: int = 32) -> bool:
+    """LU factors in place of ``m``, by blocks of columns; whether no pivot is 0."""
+    n, ok = len(m), True
+    for start in range(0, n, block):
+        stop = min(start + block, n)
+        for k in range(start, stop):
+            p = k + int(np.argmax(np.abs(m[k:, k])))
+            pivots[k] = p + 1
+            m[[k, p]] = m[[p, k]]
+            if m[k, k] == 0:
+                ok = False
+                continue
+            m[k + 1 :, k] /= m[k, k]
+            m[k + 1 :, k + 1 : stop] -= np.outer(m[k + 1 :, k], m[k, k + 1 : stop])
+        for k in range(start, stop):
+            m[k + 1 : stop, stop:] -= np.outer(m[k + 1 : stop, k], m[k, stop:])
+        m[stop:, stop:] -= m[stop:, start:stop] @ m[start:stop, stop:]
+    return ok
 
 
 def _take_rows(b: Builder, x: Value, perm: Value) -> Value:

@@ -9,6 +9,8 @@ A message says what was wrong, where in the user's source, and what to write ins
 
 from __future__ import annotations
 
+import numpy as np
+
 from tapec.source import describe_site, user_site
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "TapecAxisError",
     "TapecError",
     "TapecIndexError",
+    "TapecLinAlgError",
     "TapecTypeError",
     "TapecValueError",
     "UnsupportedError",
@@ -40,6 +43,10 @@ class TapecValueError(TapecError, ValueError):
 
 class TapecIndexError(TapecError, IndexError):
     """An index out of range, or too many of them."""
+
+
+class TapecLinAlgError(TapecError, np.linalg.LinAlgError):
+    """A singular matrix, one that is not positive definite, an iteration that did not converge."""
 
 
 class UnsupportedError(TapecError, NotImplementedError):

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from tapec.tracer import Tracer
 
 __all__ = [
-    "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "full",
-    "gather", "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add", "select",
-    "slice_", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
+    "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "emit_many",
+    "full", "gather", "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add",
+    "select", "slice_", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
 ]  # fmt: skip
 
 _make: Any = None  # the Tracer class; set by tapec.tracer
@@ -186,6 +186,17 @@ def emit(op: str, args: Sequence[Tracer], attrs: Attrs) -> Tracer:
     except ValueError as error:
         raise fail(TapecValueError, str(error)) from None
     return args[0].tape.record(op, tuple([x.id for x in args]), attrs, type)
+
+
+def emit_many(op: str, args: Sequence[Tracer], attrs: Attrs = NO_ATTRS) -> list[Tracer]:
+    """Record an op of the IR with several results."""
+    try:
+        types = OPS[op].infer(tuple([x.type for x in args]), attrs)
+    except ValueError as error:
+        raise fail(TapecValueError, str(error)) from None
+    tape = args[0].tape
+    at = tape.push(op, tuple([x.id for x in args]), attrs, types)
+    return [tape.handle(at + k) for k in range(len(types))]
 
 
 def full(tape: Tape, shape: Sequence[int], value: Any, dtype: DType = F64) -> Tracer:

@@ -108,10 +108,11 @@ def trace(
     function come through unchanged.
     """
     from tapec.lift import lift
+    from tapec.object_arrays import forwarding
     from tapec.tape import Tape
 
     hints = argument_names(parameter_names(subject), flat.layout)
-    with _native_code_declines(), Tape(name) as tape:
+    with _native_code_declines(), forwarding(), Tape(name) as tape:
         leaves: list[Any] = []
         for leaf, key, hint in zip(flat.leaves, flat.keys, hints, strict=True):
             if type(key) is Spec:

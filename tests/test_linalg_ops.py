@@ -128,6 +128,10 @@ CASES |= {
     "svd-full-tall": (singular(True), [general(5, 3)]),
     "svd-full-wide": (singular(True), [general(2, 4)]),
     "svd-batch": (singular(False), [general(2, 3, 3)]),
+    "pinv": (op("pinv", rcond=1e-15), [general(3, 3)]),
+    "pinv-tall": (op("pinv", rcond=1e-15), [general(5, 3)]),
+    "pinv-wide": (op("pinv", rcond=1e-15), [general(2, 4)]),
+    "pinv-batch": (op("pinv", rcond=1e-15), [general(2, 4, 3)]),
     "qr-tall": (op("qr"), [general(5, 3)]),
     "qr-batch": (op("qr"), [general(2, 4, 3)]),
 }

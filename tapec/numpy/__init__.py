@@ -21,11 +21,13 @@ import numpy as _numpy
 
 from tapec.numpy import (  # noqa: F401
     choosing,
+    linalg,
     methods,
     norms,
     products,
     reductions,
     shapes,
+    spectra,
     ufuncs,
 )
 from tapec.numpy.creation import (

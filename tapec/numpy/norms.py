@@ -65,11 +65,10 @@ def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: Any) -> T
     rows, columns = axes
     inner = {1: rows, -1: rows, math.inf: columns, -math.inf: columns}.get(ord)
     if inner is None:
-        raise fail(
-            UnsupportedError,
-            f"the matrix norm of order {ord!r} needs singular values, which are not supported yet",
-            "use the Frobenius norm",
-        )
+        from tapec.numpy.spectra import spectral_norm
+
+        order = [k for k in range(a.type.ndim) if k not in axes]
+        return keep(a, spectral_norm(p.transpose(a, [*order, *axes]), ord), axes, keepdims)
     outer = columns if inner == rows else rows
     sums = reduced("sum", unary("abs", a), (inner,), True)
     result = reduced("max" if ord > 0 else "min", sums, (outer,), True)
