@@ -54,14 +54,15 @@ def by_lu(np: Any) -> Callable[..., Any]:
     return likelihood
 
 
-def best(run: Callable[[], Any], repeat: int = 15) -> float:
-    run()
-    times = []
+def best(*runs: Callable[[], Any], repeat: int = 25) -> list[float]:
+    """Milliseconds of each, measured in turn."""
+    times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeat):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
+        for run, found in zip(runs, times):
+            start = time.perf_counter()
+            run()
+            found.append(time.perf_counter() - start)
+    return [1e3 * min(found[1:]) for found in times]
 
 
 def main(n: int) -> None:
@@ -73,9 +74,9 @@ def main(n: int) -> None:
         likelihood = make(np)
         value, both = tapec.jit(likelihood), tapec.value_and_grad(likelihood)
         assert abs(value(theta, X, y) - likelihood(theta, X, y)) < 1e-8 * n
-        alone = best(lambda: value(theta, X, y))
-        pair = best(lambda: both(theta, X, y))
-        plain = best(lambda: likelihood(theta, X, y))
+        alone, pair, plain = best(
+            lambda: value(theta, X, y), lambda: both(theta, X, y), lambda: likelihood(theta, X, y)
+        )
         print(
             f"n={n} {name}: value {alone:.2f} ms, value and gradient {pair:.2f} ms "
             f"(ratio {pair / alone:.2f}), NumPy's value {plain:.2f} ms"
@@ -87,7 +88,7 @@ def main(n: int) -> None:
         jax.config.update("jax_enable_x64", True)
         compiled = jax.jit(jax.value_and_grad(make(jax.numpy)))
         args = [jax.numpy.asarray(a) for a in (theta, X, y)]
-        theirs = best(lambda: jax.block_until_ready(compiled(*args)))
+        (theirs,) = best(lambda: jax.block_until_ready(compiled(*args)))
         difference = np.abs(np.asarray(compiled(*args)[1]) - both(theta, X, y)[1]).max()
         print(f"    JAX's value and gradient {theirs:.2f} ms; gradients differ by {difference:.1e}")
 

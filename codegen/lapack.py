@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tapec.codegen.matrices import BLOCK
 from tapec.codegen.scalars import constant, llvm_type
 from tapec.ir.core import DType, Op, Value
 
@@ -153,36 +152,71 @@ def _triangular_solve(k: KernelEmitter, op: Op) -> None:
 
 
 def _cholesky_vjp(k: KernelEmitter, op: Op) -> None:
-    """Murray's blocked algorithm, in place on the lower triangle: from the last block row to the
-    first, with D the diagonal block, C below it, R before it and B below R."""
+    """Twice the symmetric cotangent, in place of that of the factor."""
     c = _Calls(k, op)
     (low, ct), (out, work) = op.operands, op.results
     n = low.type.shape[-1]
     c.begin(_batch(low))
-    factor, g, t = c.at(low, n * n), c.at(out, n * n), c.k.pointer(work)
+    factor, g = c.at(low, n * n), c.at(out, n * n)
     c.copy(g, c.at(ct, n * n), n * n)
-    for start in range((n - 1) // BLOCK * BLOCK, -1, -BLOCK):
-        stop = min(start + BLOCK, n)
-        s, below = stop - start, n - stop
-        d, r = c.part(factor, start * (n + 1)), c.part(factor, start * n)
-        gd, gr = c.part(g, start * (n + 1)), c.part(g, start * n)
-        cc, bb = c.part(factor, stop * n + start), c.part(factor, stop * n)
-        gc, gb = c.part(g, stop * n + start), c.part(g, stop * n)
-        if below:
-            c.call("blas", "trsm", "L", "U", "N", "N", s, below, 1.0, d, n, gc, n)
-            c.gemm(False, False, (below, start, s), -1.0, gc, n, r, n, 1.0, gb, n)
-            c.gemm(True, False, (s, s, below), -1.0, gc, n, cc, n, 1.0, gd, n)
-            c.zero_above(gd, s, n)
-        c.gemm(True, False, (s, s, s), 1.0, d, n, gd, n, 0.0, t, s)
-        c.zero_above(t, s, s)
-        _halve_diagonal(c, t, s)
-        c.call("blas", "trsm", "R", "U", "T", "N", s, s, 1.0, d, n, t, s)
-        c.call("blas", "trsm", "L", "U", "N", "N", s, s, 1.0, d, n, t, s)
-        _add_transposed(c, gd, n, t, s)
-        if start:
-            c.gemm(True, False, (s, start, below), -1.0, gc, n, bb, n, 1.0, gr, n)
-            c.gemm(False, False, (s, start, s), -1.0, gd, n, r, n, 1.0, gr, n)
+    _reverse_cholesky(c, factor, g, k.pointer(work), n, n, op.attrs["blocks"])
     c.end()
+
+
+def _reverse_cholesky(
+    c: _Calls, factor: str, g: str, work: str, n: int, ld: int, blocks: tuple[int, ...]
+) -> None:
+    """Murray's blocked algorithm on the lower triangle: from the last block row to the first,
+    with D the diagonal block, C below it, R before it and B below R.  ``g`` is zero above its
+    diagonal at first, and a symmetric matrix in the end."""
+    block = blocks[0]
+    if n <= block:
+        if len(blocks) > 1:
+            _reverse_cholesky(c, factor, g, work, n, ld, blocks[1:])
+        else:
+            _reverse_small(c, factor, g, work, n, ld)
+        return
+    for start in range((n - 1) // block * block, -1, -block):
+        stop = min(start + block, n)
+        s, below = stop - start, n - stop
+        d, r = c.part(factor, start * (ld + 1)), c.part(factor, start * ld)
+        gd, gr = c.part(g, start * (ld + 1)), c.part(g, start * ld)
+        cc, bb = c.part(factor, stop * ld + start), c.part(factor, stop * ld)
+        gc, gb = c.part(g, stop * ld + start), c.part(g, stop * ld)
+        if below:
+            c.call("blas", "trsm", "L", "U", "N", "N", s, below, 1.0, d, ld, gc, ld)
+            c.gemm(False, False, (below, start, s), -1.0, gc, ld, r, ld, 1.0, gb, ld)
+            c.gemm(True, False, (s, s, below), -1.0, gc, ld, cc, ld, 1.0, gd, ld)
+            c.zero_above(gd, s, ld)
+        _reverse_cholesky(c, d, gd, work, s, ld, blocks)
+        if start:
+            c.gemm(True, False, (s, start, below), -1.0, gc, ld, bb, ld, 1.0, gr, ld)
+            c.gemm(False, False, (s, start, s), -1.0, gd, ld, r, ld, 1.0, gr, ld)
+    for start in range(block, n, block):
+        _mirror(c, c.part(g, start * ld), c.part(g, start), min(block, n - start), start, ld)
+
+
+def _reverse_small(c: _Calls, d: str, g: str, t: str, n: int, ld: int) -> None:
+    """The closed form D⁻ᵀ Φ(Dᵀ g) D⁻¹, plus its transpose."""
+    c.gemm(True, False, (n, n, n), 1.0, d, ld, g, ld, 0.0, t, n)
+    c.zero_above(t, n, n)
+    _halve_diagonal(c, t, n)
+    c.call("blas", "trsm", "R", "U", "T", "N", n, n, 1.0, d, ld, t, n)
+    c.call("blas", "trsm", "L", "U", "N", "N", n, n, 1.0, d, ld, t, n)
+    _add_transposed(c, g, ld, t, n)
+
+
+def _mirror(c: _Calls, source: str, target: str, rows: int, columns: int, ld: int) -> None:
+    """target = sourceᵀ, a block of ``rows`` × ``columns`` of one matrix to another place of it."""
+    em, t = c.em, c.type
+    j = c.k.open_loop(columns)
+    i = c.k.open_loop(rows)
+    at = em.let(f"add i64 {em.let(f'mul i64 {i}, {ld}')}, {j}")
+    x = em.let(f"load {t}, ptr {em.let(f'getelementptr {t}, ptr {source}, i64 {at}')}")
+    at = em.let(f"add i64 {em.let(f'mul i64 {j}, {ld}')}, {i}")
+    em.line(f"store {t} {x}, ptr {em.let(f'getelementptr {t}, ptr {target}, i64 {at}')}")
+    c.k.close_loop()
+    c.k.close_loop()
 
 
 def _halve_diagonal(c: _Calls, pointer: str, n: int) -> None:

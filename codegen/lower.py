@@ -25,13 +25,15 @@ from tapec.ir.loops import body_function
 
 __all__ = ["lower"]
 
+_LOWERED = frozenset(("call", "dot", "place"))
+
 
 def lower(fn: Function) -> Function:
     """See the module docstring."""
     fn = expand_matrices(fn)
-    if not any(op.name in ("call", "dot") or op.regions or _few(op) for op in fn.ops):
+    if not any(op.name in _LOWERED or op.regions or _few(op) for op in fn.ops):
         return fn
-    alone = _transposed_products(fn)
+    alone = _followed(fn)
     b = Builder()
     env: dict[Value, Value] = {}
     for p in fn.params:
@@ -49,7 +51,10 @@ def lower(fn: Function) -> Function:
             value = lower_dot(b, op, operands[0], operands[1], follow)
             env[op.results[0] if follow is None else follow.results[0]] = value
         elif op.results and op.results[0] in env:
-            continue  # the transpose after a product
+            continue  # the transpose after a product, the reshape of a diagonal
+        elif op.name == "place" and op.results[0] in alone:
+            matrix = alone[op.results[0]].results[0]
+            env[matrix] = _diagonal_matrix(b, operands[0], matrix.type.shape)
         elif _few(op):
             env[op.results[0]] = _terms(b, op, operands[0])
         elif op.regions:
@@ -97,19 +102,48 @@ def _terms(b: Builder, op: Op, x: Value) -> Value:
     return terms[0]
 
 
-def _transposed_products(fn: Function) -> dict[Value, Op]:
-    """Results of ``dot`` whose only use is a transpose → that transpose."""
+def _on_diagonal(place: Op, shape: tuple[int, ...]) -> bool:
+    """Whether a ``place`` that is reshaped to matrices of ``shape`` fills their diagonals: what
+    the derivative of taking a diagonal does."""
+    if len(place.operands) != 1 or len(shape) < 2 or place.results[0].type.size <= SMALL:
+        return False
+    *lead, m, n = shape
+    ((start, step),) = place.attrs["at"]
+    return (
+        place.attrs["shape"] == (*lead, m * n)
+        and place.operands[0].type.shape == (*lead, min(m, n))
+        and not any(start)
+        and step == (*[1] * len(lead), n + 1)
+    )
+
+
+def _diagonal_matrix(b: Builder, x: Value, shape: tuple[int, ...]) -> Value:
+    """Elementwise code, which needs no memory, for a matrix with the diagonal ``x``."""
+    last = len(shape) - 1
+    full = b.broadcast(x, shape, (*range(last - 1), last - (shape[-2] <= shape[-1])))
+    here = b.eq(b.iota(shape, last - 1), b.iota(shape, last))
+    return b.select(here, full, b.zeros(full.type))
+
+
+def _followed(fn: Function) -> dict[Value, Op]:
+    """Results of ``dot`` whose only use is a transpose → that transpose; of a ``place`` of a
+    diagonal → the reshape to a matrix."""
     uses: dict[Value, int] = {}
     for v in fn.results:
         uses[v] = uses.get(v, 0) + 1
     for op in fn.ops:
         for v in op.operands:
             uses[v] = uses.get(v, 0) + 1
-    return {
-        op.operands[0]: op
-        for op in fn.ops
-        if op.name == "transpose"
-        and uses[op.operands[0]] == 1
-        and op.operands[0].op is not None
-        and op.operands[0].op.name == "dot"
-    }
+    found = {}
+    for op in fn.ops:
+        if op.name not in ("transpose", "reshape") or uses[op.operands[0]] != 1:
+            continue
+        before = op.operands[0].op
+        if before is None:
+            continue
+        if op.name == "transpose":
+            if before.name == "dot":
+                found[op.operands[0]] = op
+        elif before.name == "place" and _on_diagonal(before, op.results[0].type.shape):
+            found[op.operands[0]] = op
+    return found

@@ -26,7 +26,7 @@ from tapec.ir.matrix import columns, diagonal, eye, rows, transposed, triangle
 from tapec.ir.pseudo import closed_pinv
 from tapec.ir.triangular import closed_cholesky_vjp
 
-__all__ = ["BLOCK", "LIBRARY", "UNROLLED", "expand_matrices"]
+__all__ = ["LIBRARY", "UNROLLED", "expand_matrices"]
 
 #: Operations that are not loops over elements.
 LIBRARY = frozenset(
@@ -37,8 +37,8 @@ LIBRARY = frozenset(
 )  # fmt: skip
 #: Rows up to which elimination is written out.
 UNROLLED = 3
-#: Rows of a block of the blocked algorithm for the derivative of cholesky.
-BLOCK = 64
+#: Rows of the blocks of the blocked algorithm for the derivative of cholesky, and of their blocks.
+_BLOCKS = (64, 16)
 #: What LAPACK's blocked routines want per row of work space.
 _PANEL = 64
 
@@ -271,10 +271,9 @@ def _cholesky_vjp(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> 
     if _small(op):
         return closed_cholesky_vjp(b, op, low, ct)
     t = low.type
-    s = min(t.shape[-1], BLOCK)
-    raw, _ = _library(b, op, (low, triangle(b, ct, True)), (t, t.with_shape((s, s))))
-    both = b.select(b.ge(rows(b, raw), columns(b, raw)), raw, transposed(b, raw))
-    return (b.mul(both, b.like(0.5, both)),)
+    types = t, t.with_shape((_BLOCKS[-1] ** 2,))
+    twice, _ = _library(b, op, (low, triangle(b, ct, True)), types, blocks=_BLOCKS)
+    return (b.mul(twice, b.like(0.5, twice)),)
 
 
 def _triangular_solve(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[Value]:

@@ -323,3 +323,19 @@ def test_refused_types() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             OPS[name].infer(types, {"trans": False})
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (5, 8), (8, 5), (3, 6, 6)])
+def test_diagonal_written_in_a_nest(shape: tuple[int, ...]) -> None:
+    """The derivative of taking a diagonal, in native code: no array of zeros is filled."""
+    from tapec.codegen import make_program
+    from tapec.ir.matrix import diagonal
+
+    b = Builder()
+    x = b.param(Type(F64, shape))
+    diag = diagonal(b, x)
+    fn = simplify(vjp(b.function("f", [b.mul(diag, diag)])))
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=p.type.shape) for p in fn.params]
+    close(native(fn)(arrays), interpret(fn, arrays), 1e-14)
+    assert not any(o.name == "place" for o in make_program(fn).fn.ops)
