@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.ir.core import Block, Function, Op, Value
+from tapec.ir.core import Block, Function, Loc, Op, Value
 from tapec.ir.loops import evaluate
 from tapec.ir.opdef import OPS
 
@@ -23,9 +23,10 @@ Array = np.ndarray[Any, Any]
 class GuardFailed(Exception):
     """A guard did not hold.  ``index`` counts the guards of the function from 0."""
 
-    def __init__(self, index: int, message: str = "") -> None:
+    def __init__(self, index: int, message: str = "", loc: Loc | None = None) -> None:
         super().__init__(message or f"guard {index} failed")
         self.index = index
+        self.loc = loc
 
 
 def interpret(fn: Function, arrays: Sequence[Any]) -> list[Array]:
@@ -73,7 +74,7 @@ def _check(op: Op, condition: Array, guards: list[int]) -> None:
     index = guards[0]
     guards[0] += 1
     if condition.item() != op.attrs["expected"]:
-        raise GuardFailed(index, op.attrs["message"])
+        raise GuardFailed(index, op.attrs["message"], op.loc)
 
 
 def _cast(op: Op, z: Value, value: Any) -> Array:

@@ -28,7 +28,14 @@ import numpy as np
 from tapec import options, trees
 from tapec.backend import Compiled, NativeProgram, compile_program, seed_array
 from tapec.depends import Read, array_reads, collect, unchanged
-from tapec.errors import TapecIndexError, TapecTypeError, TapecValueError, VariantLimitError
+from tapec.errors import (
+    TapecError,
+    TapecIndexError,
+    TapecLinAlgError,
+    TapecTypeError,
+    TapecValueError,
+    VariantLimitError,
+)
 from tapec.ir.interp import GuardFailed
 from tapec.kinds import weak_kind
 from tapec.signature import (
@@ -322,7 +329,7 @@ class Dispatcher:
             try:
                 return variant.compiled.run_reference(flat, call.seeds), variant, call
             except GuardFailed as error:  # a guard in a loop, which the trace did not decide
-                raise TapecIndexError(f"'{self.name}': not so in a loop: {error}") from None
+                raise _failure_in_loop(self.name, error) from None
         if flat.key not in self.signatures and len(self.signatures) >= MAX_SIGNATURES:
             self.signatures.pop(next(iter(self.signatures)))
         self.signatures[flat.key] = [variant, *alive, *stale][:limit]
@@ -439,6 +446,15 @@ def _check_call(subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     except TypeError as error:
         name = getattr(subject, "__name__", type(subject).__name__)
         raise TapecTypeError(f"{name}() {error}") from None
+
+
+def _failure_in_loop(name: str, error: GuardFailed) -> TapecError:
+    """What a guard in the body of a structured loop means."""
+    place = f"{error.loc.file}:{error.loc.line}: " if error.loc is not None else ""
+    kind, _, message = str(error).partition(": ")
+    if kind == "LinAlgError":
+        return TapecLinAlgError(f"{place}{message}")
+    return TapecIndexError(f"{place}'{name}': not so in a loop: {error}")
 
 
 def _leaf_name(subject: Any, layout: Layout, leaf: int) -> str:
