@@ -201,7 +201,7 @@ def reg_op(op: Op) -> bool:
     name = op.name
     if name == "guard":
         return True
-    if "lapack" in op.attrs:
+    if "lapack" in op.attrs or "gemm" in op.attrs or name == "scatter_add":
         return False
     for r in op.results:
         if r.type.size > SMALL:
@@ -212,13 +212,6 @@ def reg_op(op: Op) -> bool:
         return all(small(v.type) for v in op.operands[1:])
     if name == "sort" and op.operands[0].type.shape[op.attrs["axis"]] > SHORT:
         return False
-    if name == "scatter_add":
-        return False
-    if name == "dot":
-        if "gemm" in op.attrs:
-            return False
-        x, y = (v.type.size for v in op.operands)
-        return x <= SMALL and y <= SMALL
     return all([v.type.size <= SMALL for v in op.operands])
 
 

@@ -36,6 +36,13 @@ def evaluate(record: Record, args: list[Any]) -> list[Any]:
         return [np.asarray(args[0][attrs["index"]])]
     if op == "stack":
         return [np.array(args, types[0].dtype.np).reshape(types[0].shape)]
+    if op == "update":
+        from tapec.updates import flat_places
+
+        whole = np.array(args[0])
+        at = flat_places(types[0].shape, attrs["region"]).reshape(-1)
+        whole.reshape(-1)[at] = np.asarray(args[1]).reshape(-1)
+        return [whole]
     if op == "guard":
         return []
     if "regions" in attrs:

@@ -24,9 +24,11 @@ from tapec.loop_index import concrete_or_none, known_range
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import Tape, as_tracer, is_traced
 from tapec.tracer import Tracer, view
+from tapec.updates import element, region_of_chain
 
 __all__ = [
-    "BASIC", "Fixed", "Region", "basic_region", "getitem", "index_tracer", "parts_of", "plan_of",
+    "BASIC", "Fixed", "Region", "basic_region", "getitem", "index_tracer", "item_at", "parts_of",
+    "plan_of", "read_region",
 ]  # fmt: skip
 
 
@@ -61,9 +63,9 @@ def getitem(x: Tracer, key: Any) -> Any:
     if all(isinstance(k, BASIC) for k in parts):
         region = basic_region(x.type, parts)
         return view(
-            _read(x, region),
+            read_region(x, region),
             x,
-            lambda base: _read(base, region),
+            lambda base: read_region(base, region),
             lambda base, part: rules.write_region(base, region, part),
         )
     tape = p.tape_among((x, *parts))  # in the body of a loop, x may come from outside
@@ -86,6 +88,8 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
             tape.check(x.id)
         type = _inner_type(x.type, len(key))
         record = tape.records[x.id]
+        if x.id in tape.chains:
+            return _item_of_chain(x, index)
         if (x.id, index) in tape._items:
             known = tape._items[(x.id, index)]
         elif record is not None and record[0] == "stack" and not type.shape:
@@ -104,9 +108,37 @@ def _item(x: Tracer, key: tuple[int, ...]) -> Tracer:
     return view(
         result,
         x,
-        lambda base: _read(base, region),
+        lambda base: read_region(base, region),
         lambda base, part: rules.write_region(base, region, part),
     )
+
+
+def _item_of_chain(x: Tracer, index: tuple[int, ...]) -> Tracer:
+    """An element or a row of an array that is written to piece by piece."""
+    shape = x.type.shape
+    if len(index) == len(shape):
+        return item_at(x, int(np.ravel_multi_index(index, shape)))
+    region = basic_region(x.type, list(index))
+    return view(
+        read_region(x, region),
+        x,
+        lambda base: read_region(base, region),
+        lambda base, part: rules.write_region(base, region, part),
+    )
+
+
+def item_at(x: Tracer, flat: int) -> Tracer:
+    """The element at a place of the flattened array."""
+    tape = x.tape
+    while True:
+        held = element(x, flat)
+        if held is None:
+            break
+        x, flat = tape.handle(held[0]), held[1]
+    if not x.type.shape:
+        return Tracer(tape, x.id, x.type, x.type)
+    index = np.unravel_index(flat, x.type.shape)
+    return _item(x, tuple([int(i) for i in index]))
 
 
 _inner_types: dict[tuple[Type, int], Type] = {}
@@ -245,7 +277,10 @@ def _static(bound: Any) -> Any:
     return int(bound) if isinstance(bound, (Tracer, np.integer)) else bound
 
 
-def _read(x: Tracer, region: Region) -> Tracer:
+def read_region(x: Tracer, region: Region) -> Tracer:
+    part = region_of_chain(x, region) if x.tape.chains else None
+    if part is not None:
+        return part
     return reshape(p.slice_(x, region.start, region.size, region.step), region.shape)
 
 
@@ -360,7 +395,7 @@ def _split(x: Tracer, parts: list[Any]) -> tuple[Region, list[Tracer], list[int]
 
 def _advanced(x: Tracer, parts: list[Any]) -> Tracer:
     region, indices, axes, order = _split(x, parts)
-    picked = p.gather(_read(x, region), indices, axes)
+    picked = p.gather(read_region(x, region), indices, axes)
     return p.transpose(picked, order)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapec import options
+from tapec.assemble import Versions, Written, assemble, elements_of
 from tapec.ir.core import NO_ATTRS, Dense, Function, Loc, Op, Type, Value
 from tapec.ir.reroll import MIN_OPS, MIN_TRIPS, Roller
 from tapec.ir.reroll_emit import Emitter
@@ -166,19 +167,67 @@ class _Lift(Emitter):
         views leave many that nothing reads."""
         records = self.records
         live = bytearray(len(records))
+        written = bool(self.tape.chains)
+        tape = self.tape
+        versions = Versions(lambda at: tape.type_of(at).size, lambda at: tape.type_of(at).shape)
         for at in results:
             live[at] = 1
         for at in range(len(records) - 1, -1, -1):
             record = records[at]
             if record is None:
-                if live[at]:
-                    live[at - 1] = 1
+                if live[at] or (written and versions.reach(at)):
+                    live[at] = live[at - 1] = 1
                 continue
+            if record[0] == "update":
+                for k in versions.update(at, record[1], record[2]["region"], bool(live[at])):
+                    live[k] = 1
+                continue
+            if written and versions.reach(at):
+                live[at] = 1
             if live[at] or record[0] == "guard" or (record[2] and "regions" in record[2]):
                 live[at] = 1
                 for k in record[1]:
                     live[k] = 1
+        for at, version in versions.found.items():
+            self.records[at] = self.assembled(at, version)
+        live.extend(bytes(len(records) - len(live)))
         return live
+
+    def assembled(self, at: int, version: Written) -> Any:
+        """The record of an array that was written to piece by piece: a ``stack`` if it is known
+        element by element, else ``assemble``."""
+        record = self.records[at]
+        assert record is not None
+        type = record[3][0]
+        tape, (base, writes) = self.tape, version
+        elements = elements_of(type, writes, [tape.type_of(piece) for piece, _ in writes])
+        if elements is not None:
+            held = self.records[base]
+            missing = -1
+            if held is not None and held[0] == "constant" and not isinstance(
+                held[2]["value"], Dense
+            ):  # fmt: skip
+                missing = tape.constant_id(held[2]["value"], type.dtype)
+                if missing >= len(self.records):
+                    self.records.append(tape.records[missing])
+                    self.env.append(None)
+                self.constants[missing] = (held[2]["value"], Type(type.dtype))
+            if missing >= 0 or -1 not in elements:
+                ids = tuple([missing if k < 0 else k for k in elements])
+                return ("stack", ids, {"shape": type.shape}, record[3], record[4])
+        attrs = {"places": tuple([region for _, region in writes])}
+        return ("assemble", (base, *[piece for piece, _ in writes]), attrs, record[3], record[4])
+
+    def one(self, record: Any) -> Sequence[Value]:
+        if record[0] != "assemble":
+            return super().one(record)
+        _, (base, *pieces), attrs, _, site = record
+        self.b.loc = self.loc_of(site)
+        pairs = [(self.value(k), region) for k, region in zip(pieces, attrs["places"])]
+        result = assemble(self.b, self.value(base), pairs)
+        if self.hint_of(site) is not None and result.op is not None:
+            result.hint = self.hint_of(site)
+        return (result,)
 
     def sequence(self, ids: Sequence[int]) -> None:
         """Emit records, in order.  Of those that come from one place the last has the name."""

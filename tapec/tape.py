@@ -102,7 +102,7 @@ class Tape:
 
     __slots__ = (
         "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges", "records",
+        "chains", "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges", "records",
         "squares", "thread", "views",
     )  # fmt: skip
 
@@ -122,6 +122,8 @@ class Tape:
         self.ranges: dict[int, tuple[int, int]] = {}
         #: id of sqrt(s) → id of s, for s that cannot be negative: its square is s again
         self.squares: dict[int, int] = {}
+        #: last version of an array that is written to piece by piece → what it is made of
+        self.chains: dict[int, Any] = {}
         #: id(base handle) → views of it that are alive (weak references)
         self.views: dict[int, list[Any]] = {}
         self._constants: dict[Any, int] = {}

@@ -28,6 +28,7 @@ from tapec.ir.core import I64, Dense
 from tapec.primitives import binary, cast, reshape, select
 from tapec.tape import as_tracer
 from tapec.tracer import Tracer
+from tapec.updates import record_update
 
 __all__ = ["add_at", "fixed_integers", "positions", "scatter_flat", "setitem"]
 
@@ -114,6 +115,10 @@ def _write(x: Tracer, region: Region, new: Tracer) -> Tracer:
     shape, size = x.type.shape, region.size
     if new.tape is not x.tape:
         x, new = p.operands(x, new)
+    if not new.type.size:
+        return x
+    if size != shape and x.type.size > _PIECES and x.type.dtype.kind in "if":
+        return record_update(x, region, new)
     new = reshape(new, size)
     cut = [k for k in range(len(shape)) if size[k] != shape[k] or region.step[k] != 1]
     if not new.type.size:
