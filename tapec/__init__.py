@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         VariantLimitError,
     )
     from tapec.series import derivative, jet, taylor
+    from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
     from tapec.testing import check_grads
 
 __version__ = "0.1.0"
@@ -77,6 +78,9 @@ __all__ = [
     "numpy",
     "primitive",
     "scan",
+    "sparse_hessian",
+    "sparse_jacobian",
+    "sparsity",
     "stop_gradient",
     "switch",
     "taylor",
@@ -101,6 +105,7 @@ _FROM = {
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
     **dict.fromkeys(("custom_jvp", "custom_vjp", "primitive", "stop_gradient"), "tapec.custom"),
+    **dict.fromkeys(("sparse_hessian", "sparse_jacobian", "sparsity"), "tapec.sparse"),
     **dict.fromkeys(("derivative", "jet", "taylor"), "tapec.series"),
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",

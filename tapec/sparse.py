@@ -1,0 +1,446 @@
+"""Sparse derivatives: ``sparsity``, ``sparse_jacobian``, ``sparse_hessian``.
+
+The structure comes from the traced program (``ir.sparsity``), not from values.  Columns or
+rows that do not overlap share one derivative product (``coloring``); all products are one
+native call with the seeds in a batch axis, which returns only the structural non-zeros.
+Structure and colours are found once per signature; a call fills in the numbers.
+
+If the function takes a new path (an ``if`` on a value), its pattern is looked at again, and
+joined to the one known so far.
+
+>>> import numpy as np, tapec
+>>> f = lambda x: np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+>>> h = tapec.sparse_hessian(f)
+>>> h(np.zeros(4)).nnz, h.colors
+(10, 3)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapec.api import grad, jit, jvp, vjp
+from tapec.batching import vmap
+from tapec.coloring import bidirectional, columns, star
+from tapec.dispatch import Dispatcher
+from tapec.errors import TapecTypeError, TapecValueError
+from tapec.ir.sparsity import distinct
+from tapec.ir.sparsity import sparsity as _sparsity
+from tapec.primitives import concat, gather
+from tapec.signature import Spec
+from tapec.tape import Handle, as_tracer
+from tapec.trace import Output, where_defined
+from tapec.transforms import Transform, build
+
+__all__ = ["Pattern", "sparse_hessian", "sparse_jacobian", "sparsity"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Pattern(NamedTuple):
+    """The structural non-zeros of a matrix: ``rows`` and ``cols``, sorted by rows."""
+
+    rows: Array
+    cols: Array
+    shape: tuple[int, int]
+
+    @property
+    def nnz(self) -> int:
+        return int(self.rows.size)
+
+    @property
+    def indptr(self) -> Array:
+        """Where each row starts, as in CSR."""
+        counts = np.bincount(self.rows, minlength=self.shape[0])
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    def keys(self) -> Array:
+        keys: Array = self.rows * self.shape[1] + self.cols
+        return keys
+
+    def contains(self, other: Pattern) -> bool:
+        return self.shape == other.shape and bool(np.isin(other.keys(), self.keys()).all())
+
+    def union(self, other: Pattern) -> Pattern:
+        return _from_keys(distinct(np.concatenate([self.keys(), other.keys()])), self.shape)
+
+    def matrix(self, data: Any = None) -> Any:
+        """A ``scipy.sparse`` CSR matrix with this structure (ones without ``data``)."""
+        from scipy.sparse import csr_matrix
+
+        data = np.ones(self.nnz) if data is None else data
+        return csr_matrix((data, self.cols, self.indptr), shape=self.shape)
+
+    def lower(self) -> Pattern:
+        keep = self.cols <= self.rows
+        return Pattern(self.rows[keep], self.cols[keep], self.shape)
+
+    def spy(self, width: int = 64) -> str:
+        """A picture in text: one character for a block of rows and columns."""
+        m, n = self.shape
+        step = max(1, -(-max(n, 2 * m) // width)) if max(m, n) else 1
+        high, wide = -(-m // (2 * step)) if step > 1 else m, -(-n // step)
+        grid = np.zeros((max(high, 0), max(wide, 0)), int)
+        per_row = 2 * step if step > 1 else 1
+        np.add.at(grid, (self.rows // per_row, self.cols // step), 1)
+        full = per_row * step
+        lines = []
+        for row in grid:
+            cells = "".join("·" if not k else "█" if k >= full / 2 else "▒" for k in row)
+            lines.append(cells)
+        lines.append(f"{m}×{n}, {self.nnz} non-zeros")
+        return "\n".join(lines)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """The picture as an image file, with matplotlib."""
+        try:
+            from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise ImportError("Pattern.plot needs matplotlib; Pattern.spy() does not") from None
+        figure = Figure(figsize=(6, 6))
+        axes = figure.subplots()
+        axes.spy(self.matrix(), markersize=max(0.5, 200 / max(*self.shape, 1)))
+        axes.set_title(f"{self.nnz} non-zeros")
+        figure.savefig(path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a ``.npz`` file."""
+        np.savez_compressed(path, rows=self.rows, cols=self.cols, shape=np.array(self.shape))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Pattern:
+        """Read what ``save`` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            if set(file.files) != {"rows", "cols", "shape"}:
+                raise TapecValueError(f"{os.fspath(path)} does not hold a sparsity pattern")
+            m, n = (int(k) for k in file["shape"])
+            found = Pattern(file["rows"], file["cols"], (m, n))
+        inside = (found.rows >= 0) & (found.rows < m) & (found.cols >= 0) & (found.cols < n)
+        if not inside.all():
+            raise TapecValueError(f"{os.fspath(path)}: entries outside of its shape {(m, n)}")
+        return found
+
+
+def _from_keys(keys: Array, shape: tuple[int, int]) -> Pattern:
+    n = max(shape[1], 1)
+    return Pattern(keys // n, keys % n, shape)
+
+
+# -- finding patterns -------------------------------------------------------------------
+
+
+def _pattern(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: bool) -> Pattern:
+    """The pattern of the path that these arguments take."""
+    kind = "grad" if hessian else "jacobian"
+    transform = Transform(kind, (argnum,), True)
+    dispatcher = Dispatcher(transform, getattr(fn, "__name__", "f").strip("<>"))
+    call = dispatcher.flatten(fn, args, {})
+    traced = dispatcher.trace(fn, call.flat)
+    layout = call.flat.layout
+    leaves = [i for i, d in enumerate(layout.differentiated) if d]
+    if len(leaves) != 1:
+        raise TapecTypeError(
+            f"sparse derivatives are taken by one array; argument {argnum} of "
+            f"{where_defined(fn)} is a container of {len(leaves)}"
+        )
+    position = call.flat.traced.index(leaves[0])
+    if hessian:
+        program = build(traced, transform, inline=True).fn
+        slot = 0
+    else:
+        (leaf,) = traced.leaves if len(traced.leaves) == 1 else (None,)
+        if not isinstance(leaf, Output) or not leaf.type.dtype.is_inexact:
+            raise TapecTypeError(
+                f"sparse_jacobian needs a function that returns one array; {where_defined(fn)} "
+                f"returned {traced.treedef}"
+            )
+        program = build(traced, Transform("jit"), inline=True).fn
+        slot = leaf.slot
+    values = [leaf for leaf, key in zip(call.flat.leaves, call.flat.keys) if isinstance(key, Spec)]
+    known = {}
+    for k, (p, v) in enumerate(zip(program.params, [*values, *traced.captures], strict=True)):
+        if p.type.dtype.kind in "ib":
+            concrete = v.tape.value_of(v.id) if isinstance(v, Handle) else v
+            known[k] = np.asarray(concrete, p.type.dtype.np)
+    rows, cols = _sparsity(program, [position], known)[slot]
+    shape = program.results[slot].type.size, program.params[position].type.size
+    return Pattern(rows, cols, shape)
+
+
+def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "jacobian") -> Pattern:
+    """The structural non-zeros of the Jacobian of ``fn`` at ``args`` (``of="hessian"``: of the
+    Hessian), without computing it.
+
+    >>> import numpy as np, tapec
+    >>> print(tapec.sparsity(lambda x: x[1:] * x[:-1], np.ones(4)).spy())
+    ██··
+    ·██·
+    ··██
+    3×4, 6 non-zeros
+    """
+    if of not in ("jacobian", "hessian"):
+        raise TapecValueError(f"sparsity: of is 'jacobian' or 'hessian', not {of!r}")
+    return _pattern(fn, args, argnums, of == "hessian")
+
+
+# -- compressed evaluation ----------------------------------------------------------------
+
+
+class _Grown(Exception):
+    """A path through the function has entries that the plan does not compute."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__()
+        self.pattern = pattern
+
+
+class _Plan:
+    """Pattern, seeds, and the compiled function for one signature."""
+
+    def __init__(self, owner: _Sparse, pattern: Pattern, shape: tuple[int, ...]) -> None:
+        self.pattern = pattern
+        self.indptr = pattern.indptr
+        m, n = pattern.shape
+        rows, cols = pattern.rows, pattern.cols
+        if owner.hessian:
+            colors, read = _symmetric(rows, cols, n)
+            by_row = np.zeros(rows.size, bool)
+            row_colors = np.zeros(0, np.int64)
+            color, at = colors[read[1]], read[0]
+        else:
+            colors, row_colors, by_row = _choose(rows, cols, (m, n), owner.mode)
+            color = np.where(by_row, row_colors[rows] if row_colors.size else 0, colors[cols])
+            at = np.where(by_row, cols, rows)
+        used = color[~by_row]
+        self.forward = int(used.max()) + 1 if used.size else 0
+        used = color[by_row]
+        self.reverse = int(used.max()) + 1 if used.size else 0
+        self.colors = colors.astype(np.int32).reshape(shape)
+        self.row_colors = row_colors.astype(np.int32)
+        # entry k of the data is element where[k] of the products, one after the other
+        width = n if owner.hessian else m
+        where = np.where(by_row, self.forward * width + color * n + at, color * width + at)
+        small = where.size == 0 or where.max() < np.iinfo(np.int32).max
+        self.where = where.astype(np.int32) if small else where
+        self.compiled = jit(functools.partial(owner.compressed, self))
+
+
+def _seed(tape: Any, colors: Array, color: Any, dtype: Any) -> Any:
+    """Ones where the colour is ``color``."""
+    return (as_tracer(tape, colors) == color).astype(dtype)
+
+
+def _symmetric(rows: Array, cols: Array, n: int) -> tuple[Array, tuple[Array, Array]]:
+    """Colours of a Hessian's columns, and (row, column) at which each entry is read."""
+    # All entries that the products mix, also those above the diagonal that are not read.
+    symmetric = distinct(np.concatenate([rows * n + cols, cols * n + rows]))
+    i, j = symmetric // max(n, 1), symmetric % max(n, 1)
+    plain, stars = columns(i, j, (n, n)), star(i, j, n)
+    if plain.size == 0 or plain.max() <= stars.max():
+        return plain, (rows, cols)
+    # H[i, j] is in the product of j's colour, unless row i has another column of that colour
+    keys = np.sort(i * n + stars[j])
+    wanted = rows * n + stars[cols]
+    single = np.searchsorted(keys, wanted, "right") - np.searchsorted(keys, wanted) == 1
+    return stars, (np.where(single, rows, cols), np.where(single, cols, rows))
+
+
+def _choose(
+    rows: Array, cols: Array, shape: tuple[int, int], mode: str
+) -> tuple[Array, Array, Array]:
+    m, n = shape
+    none = np.zeros(0, np.int64)
+    found: dict[str, tuple[Array, Array, Array]] = {}
+    if mode in ("auto", "forward"):
+        found["forward"] = columns(rows, cols, shape), none, np.zeros(rows.size, bool)
+    if mode in ("auto", "reverse"):
+        found["reverse"] = (
+            np.zeros(n, np.int64), columns(cols, rows, (n, m)), np.ones(rows.size, bool)
+        )  # fmt: skip
+    if mode in ("auto", "both"):
+        found["both"] = bidirectional(rows, cols, shape)
+
+    def price(way: str) -> float:
+        c, r, by_row = found[way]
+        forward = int(c[cols[~by_row]].max()) + 1 if (~by_row).any() else 0
+        reverse = int(r[rows[by_row]].max()) + 1 if by_row.any() else 0
+        return forward + 1.5 * reverse + (0.5 if forward and reverse else 0)
+
+    return found[min(found, key=price)]
+
+
+class _Sparse:
+    """What ``sparse_jacobian`` and ``sparse_hessian`` return: arguments → CSR matrix."""
+
+    def __init__(
+        self, fn: Callable[..., Any], argnum: int, hessian: bool, mode: str, lower: bool,
+        pattern: Pattern | None,
+    ) -> None:  # fmt: skip
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.argnum = argnum
+        self.hessian = hessian
+        self.mode = mode
+        self.lower = lower
+        self.given = pattern
+        self.plans: dict[Any, _Plan] = {}
+        self.last: _Plan | None = None
+        if hessian:
+            self.derived = grad(fn, argnums=argnum)
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern of the last call."""
+        return self._plan().pattern
+
+    @property
+    def colors(self) -> int:
+        """How many derivative products the last call took."""
+        plan = self._plan()
+        return plan.forward + plan.reverse
+
+    def _plan(self) -> _Plan:
+        if self.last is None:
+            raise TapecValueError("the pattern is known after the first call")
+        return self.last
+
+    def __call__(self, *args: Any) -> Any:
+        """The matrix at ``args``: CSR, with structure arrays shared between calls."""
+        from scipy.sparse import csr_matrix
+
+        plan, data = self._data(args)
+        pattern = plan.pattern
+        out = csr_matrix(pattern.shape)
+        out.data, out.indices, out.indptr = data, pattern.cols, plan.indptr
+        return out
+
+    def values(self, *args: Any) -> Array:
+        """Only the numbers, in the order of ``pattern``."""
+        return self._data(args)[1]
+
+    def _data(self, args: tuple[Any, ...]) -> tuple[_Plan, Array]:
+        key = tuple(_signature(a) for a in args)
+        plan = self.plans.get(key)
+        for _ in range(64):
+            if plan is None:
+                plan = self._make(args, self.given)
+            try:
+                data = plan.compiled(*args)
+            except _Grown as grown:
+                if self.given is not None:
+                    raise self._foreign(grown.pattern) from None
+                plan = self._make(args, plan.pattern.union(grown.pattern))
+                continue
+            self.plans[key] = self.last = plan
+            return plan, data
+        raise TapecValueError(f"the pattern of {where_defined(self.fn)} keeps growing")
+
+    def _make(self, args: tuple[Any, ...], pattern: Pattern | None) -> _Plan:
+        if not -len(args) <= self.argnum < len(args):
+            raise TapecTypeError(f"argnums={self.argnum}, but there are {len(args)} arguments")
+        if pattern is None:
+            pattern = _pattern(self.fn, args, self.argnum, self.hessian)
+            if self.lower:
+                pattern = pattern.lower()
+        shape = np.shape(args[self.argnum])
+        if pattern.shape[1] != math.prod(shape):
+            raise TapecValueError(
+                f"the given pattern has {pattern.shape[1]} columns, argument {self.argnum} has "
+                f"{math.prod(shape)} elements"
+            )
+        return _Plan(self, pattern, shape)
+
+    def _foreign(self, found: Pattern) -> TapecValueError:
+        assert self.given is not None
+        return TapecValueError(
+            f"the given pattern ({self.given.shape}, {self.given.nnz} non-zeros) is not that of "
+            f"{where_defined(self.fn)} ({found.shape}, {found.nnz} non-zeros)"
+        )
+
+    def compressed(self, plan: _Plan, *args: Any) -> Any:
+        """Traced once per path: the structural non-zeros."""
+        here = _pattern(self.fn, args, self.argnum, self.hessian)
+        if self.lower:
+            here = here.lower()
+        if not plan.pattern.contains(here):
+            raise _Grown(here)
+        if not plan.pattern.nnz:
+            return np.zeros(0)
+        k = self.argnum % len(args)
+
+        def at(x: Any) -> Any:
+            f = self.derived if self.hessian else self.fn
+            return f(*args[:k], x, *args[k + 1 :])
+
+        x = args[k]
+        products = []
+        if plan.forward:
+
+            def push(color: Any) -> Any:
+                seed = _seed(color.tape, plan.colors, color, x.dtype)
+                return jvp(at, (x,), (seed,))[1]
+
+            products.append(vmap(push)(np.arange(plan.forward, dtype=np.int32)).reshape(-1))
+        if plan.reverse:
+            out, pull = vjp(at, x)
+
+            def pulled(color: Any) -> Any:
+                colors = plan.row_colors.reshape(np.shape(out))
+                return pull(_seed(color.tape, colors, color, out.dtype))[0]
+
+            products.append(vmap(pulled)(np.arange(plan.reverse, dtype=np.int32)).reshape(-1))
+        flat = products[0] if len(products) == 1 else concat(products, 0)
+        return gather(flat, [as_tracer(flat.tape, plan.where)], (0,))
+
+
+def _signature(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        # Arrays of integers may be indices: the pattern depends on what they hold.
+        held = value.tobytes() if value.dtype.kind in "iub" else None
+        return value.dtype.str, value.shape, held
+    return type(value), value if not isinstance(value, float) else None
+
+
+def _checked(fn: Any, argnums: Any, pattern: Any, what: str) -> int:
+    if not callable(fn):
+        raise TapecTypeError(f"{what} expects a function, not a {type(fn).__qualname__}")
+    if not isinstance(argnums, (int, np.integer)) or isinstance(argnums, bool):
+        raise TapecTypeError(f"{what}: argnums is one position, not {argnums!r}")
+    if pattern is not None and not isinstance(pattern, Pattern):
+        raise TapecTypeError(f"{what}: pattern is a Pattern, not a {type(pattern).__qualname__}")
+    return int(argnums)
+
+
+def sparse_jacobian(
+    fn: Callable[..., Any], argnums: int = 0, *, mode: str = "auto", pattern: Pattern | None = None
+) -> _Sparse:
+    """The Jacobian of an array function as a ``scipy.sparse`` CSR matrix.
+
+    Rows count the elements of the result, columns those of the argument (in C order).
+    ``mode``: ``forward`` (columns share products), ``reverse`` (rows do), ``both``, or ``auto``
+    for the cheapest.  ``pattern``: one that was saved, instead of finding it.
+
+    The returned callable has ``pattern``, ``colors`` and ``values(*args)``.
+    """
+    k = _checked(fn, argnums, pattern, "sparse_jacobian")
+    if mode not in ("auto", "forward", "reverse", "both"):
+        raise TapecValueError(f"sparse_jacobian: no mode {mode!r}")
+    return _Sparse(fn, k, False, mode, False, pattern)
+
+
+def sparse_hessian(
+    fn: Callable[..., Any], argnums: int = 0, *, lower: bool = False, pattern: Pattern | None = None
+) -> _Sparse:
+    """The Hessian of a scalar function as a ``scipy.sparse`` CSR matrix.
+
+    ``lower``: only the entries on and below the diagonal.  For the Hessian of a Lagrangian
+    ``sigma * f(x) + lam @ g(x)``, give that function (its first argument is ``x``).
+    """
+    k = _checked(fn, argnums, pattern, "sparse_hessian")
+    return _Sparse(fn, k, True, "forward", lower, pattern)
