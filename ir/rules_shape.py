@@ -464,6 +464,32 @@ def reduce_reshape(b: Rewriter, op: Op) -> Value | None:
     return b.reshape(b.reduce(op.name[7:], x, [moved[k] for k in axes]), op.results[0].type.shape)
 
 
+@rule("reduce_sum", given="dot", up_to="rounding and non-finite results", group="shape")
+def sum_of_product(b: Rewriter, op: Op) -> Value | None:
+    """sum of x·y over free axes of x -> (sum of x)·y, and the same for y"""
+    dot, axes = _inner(op), op.attrs["axes"]
+    operands, contract, batch = list(dot.operands), dot.attrs["contract"], dot.attrs["batch"]
+    at = len(batch[0])
+    for side in (0, 1):
+        x = operands[side]
+        used = {*contract[side], *batch[side]}
+        free = [k for k in range(x.type.ndim) if k not in used]
+        summed = [k for i, k in enumerate(free, at) if i in axes]
+        at += len(free)
+        if not summed:
+            continue
+        if len(summed) != len(axes):  # axes of the other operand, or of the batch, as well
+            return None
+        operands[side] = b.reduce_sum(x, summed)
+        moved = {k: k - sum(s < k for s in summed) for k in used}
+        contract, batch = (
+            tuple(tuple(moved[k] for k in p[s]) if s == side else p[s] for s in (0, 1))
+            for p in (contract, batch)
+        )
+        return b.emit("dot", tuple(operands), {"contract": contract, "batch": batch})
+    return None
+
+
 @rule("reduce_sum", given="neg", group="shape")
 def sum_neg(b: Rewriter, op: Op) -> Value | None:
     """sum(-x) -> -sum(x)"""
