@@ -1,0 +1,1 @@
+"""The benchmark suite: problems, hand-written references, peers, runner and report."""
