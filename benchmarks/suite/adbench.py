@@ -172,8 +172,10 @@ def project(np: Any) -> Callable[..., Any]:
 def ba_data(cameras: int, points: int, observations: int) -> tuple[Any, ...]:
     rng = numpy.random.default_rng(9)
     camera = numpy.empty((cameras, 11))
-    camera[:, :3] = rng.normal(size=(cameras, 3))
-    camera[:, 3:6] = rng.normal(size=(cameras, 3)) + [0.0, 0.0, 8.0]
+    # Every point is well in front of every camera: no division by a small depth.
+    camera[:, :3] = rng.uniform(0.05, 0.3, (cameras, 3))
+    camera[:, 3:6] = rng.normal(size=(cameras, 3))
+    camera[:, 5] += 8.0
     camera[:, 6] = rng.uniform(400, 600, cameras)
     camera[:, 7:9] = rng.normal(size=(cameras, 2))
     camera[:, 9:] = 1e-2 * rng.normal(size=(cameras, 2))

@@ -5,6 +5,7 @@ Each is one function ``name(np)`` that returns the objective.  The data are draw
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -71,7 +72,7 @@ def network(np: Any) -> Callable[..., Any]:
 def network_data(batch: int, widths: tuple[int, ...]) -> tuple[Any, ...]:
     rng = numpy.random.default_rng(4)
     layers: list[Any] = []
-    for a, b in zip(widths, widths[1:]):
+    for a, b in itertools.pairwise(widths):
         layers += [rng.normal(size=(a, b)) / math.sqrt(a), 0.1 * rng.normal(size=b)]
     y = numpy.eye(widths[-1])[rng.integers(widths[-1], size=batch)]
     return (*layers, rng.normal(size=(batch, widths[0])), y)

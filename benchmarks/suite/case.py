@@ -9,7 +9,7 @@ its arguments from a fixed seed.  ``kind`` says what is measured:
 - ``hessian``, ``jacobian``: dense, of the first argument;
 - ``blocks``: residuals of many observations and their small Jacobians (bundle adjustment).
 
-``hand`` names the hand-written references in ``hand_c``, ``hand_c_models`` and ``hand_python``, which get
+``hand`` names the references in ``hand_c``, ``hand_c_models`` and ``hand_python``, which get
 ``sizes`` beside the arguments.  This file and all problems import neither tapec nor a peer.
 """
 
@@ -46,6 +46,8 @@ class Case:
     #: The row of the Targets table: the tools of which the best is compared with, and the ratio.
     peer: tuple[str, ...] = ()
     limit: float = 1.0
+    #: What was measured elsewhere, on other hardware, before tapec existed (see the report).
+    figure: str = ""
     #: What the reader should know about the comparison.
     note: str = ""
     #: Runs with ``--quick``.

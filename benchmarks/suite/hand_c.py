@@ -5,8 +5,8 @@ results (value first, then the gradients), and the sizes of the case.  ``NAME_va
 value alone.  Compiled by ``gcc -O3 -march=native -ffast-math`` (vectorised libm through libmvec),
 called through ctypes with pointers that are set once.
 
-``-ffast-math`` merges the sine and cosine of one argument into a scalar sincos call, hence the loops
-over blocks that keep them apart.
+``-ffast-math`` merges the sine and cosine of one argument into a scalar sincos call, hence the
+loops over blocks that keep them apart.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ HEADER = """
 #define CASE(name) void name(const double *const *restrict in, double *const *restrict out, \\
                              const long *restrict n)
 #define BLOCK 512
+#define NEW(count) malloc((count) * sizeof(double))
 """
 
 BASIC = r"""
@@ -323,12 +324,12 @@ class Native:
     """One C function bound to arrays: ``call(*pointers)`` runs it, ``results`` it fills."""
 
     def __init__(self, function: Any, inputs: Sequence[Any], shapes: Any, sizes: Any) -> None:
+        function.argtypes = [ctypes.c_void_p] * 3
+        function.restype = None
         self.call: Callable[..., Any] = function
-        self.call.argtypes = [ctypes.c_void_p] * 3  # type: ignore[attr-defined]
-        self.call.restype = None  # type: ignore[attr-defined]
         self.inputs = [numpy.ascontiguousarray(a) for a in inputs]
         self.results = [numpy.zeros(shape) for shape in shapes]
-        self.tables = [
+        self.tables: list[Any] = [
             (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
             for arrays in (self.inputs, self.results)
         ]

@@ -1,8 +1,8 @@
 """The ADBench problems by hand in C; the conventions are those of ``hand_c``.
 
-The structure is that of ADBench's own hand-written modules: a Gaussian mixture point by point, an LSTM
-with stored activations, one camera block per observation, and hand tracking that poses and skins
-all vertices together with their derivatives in the angles.
+The structure is that of ADBench's own hand-written modules: a Gaussian mixture point by point, an
+LSTM with stored activations, one camera block per observation, and hand tracking that poses and
+skins all vertices together with their derivatives in the angles.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ static double mixture_constant(long n, long d, long k) {
 static double mixture(const double *const *in, double *const *out, const long *n, int gradient) {
     const double *restrict alphas = in[0], *restrict means = in[1], *restrict icf = in[2];
     long N = n[0], d = n[1], K = n[2], t = d * (d + 1) / 2;
-    double *restrict q = malloc(K * d * sizeof(double)), *restrict sums = malloc(K * sizeof(double));
-    double *restrict u = malloc(K * d * sizeof(double)), *restrict b = malloc(K * sizeof(double));
-    double *restrict c = malloc(K * d * sizeof(double)), *restrict back = malloc(d * sizeof(double));
+    double *restrict q = NEW(K * d), *restrict sums = NEW(K), *restrict b = NEW(K);
+    double *restrict u = NEW(K * d), *restrict c = NEW(K * d), *restrict back = NEW(d);
     double value = 0, total = 0, top = -INFINITY, frobenius = 0;
     double *restrict ga = out[1], *restrict gm = out[2], *restrict gi = out[3];
     for (long k = 0; k < K; k++) {
@@ -190,7 +189,7 @@ static double lstm_run(const double *const *in, double *const *out, const long *
 CASE(lstm_value) { out[0][0] = lstm_run(in, out, n, 0); }
 CASE(lstm) { out[0][0] = lstm_run(in, out, n, 1); }
 
-/* Bundle adjustment: cameras, points, weights, features, which camera, which point; observations. */
+/* Bundle adjustment: cameras, points, weights, features, indices of both; observations. */
 static inline void observe(const double *restrict c, const double *restrict point, double weight,
                            const double *restrict feature, double *restrict miss,
                            double *restrict J, int derivative) {
@@ -227,10 +226,11 @@ static inline void observe(const double *restrict c, const double *restrict poin
         J[j] = a;
         J[15 + j] = b;
     }
+    double xy = w[0] * w[1] * rest, xz = w[0] * w[2] * rest, yz = w[1] * w[2] * rest;
     double R[3][3] = {
-        {cosine + w[0] * w[0] * rest, w[0] * w[1] * rest - w[2] * sine, w[0] * w[2] * rest + w[1] * sine},
-        {w[0] * w[1] * rest + w[2] * sine, cosine + w[1] * w[1] * rest, w[1] * w[2] * rest - w[0] * sine},
-        {w[0] * w[2] * rest - w[1] * sine, w[1] * w[2] * rest + w[0] * sine, cosine + w[2] * w[2] * rest}};
+        {cosine + w[0] * w[0] * rest, xy - w[2] * sine, xz + w[1] * sine},
+        {xy + w[2] * sine, cosine + w[1] * w[1] * rest, yz - w[0] * sine},
+        {xz - w[1] * sine, yz + w[0] * sine, cosine + w[2] * w[2] * rest}};
     for (int j = 0; j < 3; j++) {
         double a = A[0] * R[0][j] + A[1] * R[1][j] + A[2] * R[2][j];
         double b = B[0] * R[0][j] + B[1] * R[1][j] + B[2] * R[2][j];
@@ -291,7 +291,7 @@ static void track(const double *const *in, double *const *out, const long *n, in
     const long *which = (const long *)in[6];
     long V = n[0], P = n[1];
     M relative[BONES], absolute[BONES], transform[BONES], e, f, g;
-    double *restrict p = calloc(3 * V, sizeof(double)), *restrict dp = malloc(3 * V * sizeof(double));
+    double *restrict p = calloc(3 * V, sizeof(double)), *restrict dp = NEW(3 * V);
     for (int b = 0; b < BONES; b++) {
         int joint = b < 2 ? 3 : (b - 2) % 4, first = 6 + 4 * ((b - 2) / 4);
         const double *base = in[1] + 16 * b;
@@ -309,7 +309,8 @@ static void track(const double *const *in, double *const *out, const long *n, in
     double s = sin(angle), c = cos(angle), a[3] = {x / angle, y / angle, z / angle};
     double R[9], D[3][9];
 #define TURN(R, w, c, s, k) do { \
-        R[0] = w[0] * w[0] * (k) + (c); R[4] = w[1] * w[1] * (k) + (c); R[8] = w[2] * w[2] * (k) + (c); \
+        R[0] = w[0] * w[0] * (k) + (c); R[4] = w[1] * w[1] * (k) + (c); \
+        R[8] = w[2] * w[2] * (k) + (c); \
         R[1] = w[0] * w[1] * (k) - w[2] * (s); R[3] = w[0] * w[1] * (k) + w[2] * (s); \
         R[2] = w[0] * w[2] * (k) + w[1] * (s); R[6] = w[0] * w[2] * (k) - w[1] * (s); \
         R[5] = w[1] * w[2] * (k) - w[0] * (s); R[7] = w[1] * w[2] * (k) + w[0] * (s); } while (0)

@@ -1,7 +1,8 @@
 """Values and gradients by hand in NumPy, and loops for Numba.
 
-Each returns ``(value, (gradient, ...))``, the Hessian-vector products only their result.  Loops for
-Numba return one bare gradient: what its dispatcher boxes fastest.
+Each returns ``(value, (gradient, ...))``, the Hessian-vector products only their result.  The
+loops for Numba write into an array that is given and return the value: boxing a new array in its
+dispatcher costs more than the small gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tapec.bench_problems import (
     define,
     robot_arm_by_hand,
     rosenbrock_by_hand,
-    rosenbrock_loops,
     straight_line_source,
 )
 
@@ -32,16 +32,28 @@ def rosenbrock_hvp(x: Any, v: Any) -> Any:
     return h
 
 
-def rosenbrock_hvp_loops(x: Any, v: Any) -> Any:
+def rosenbrock_loops(x: Any, g: Any) -> Any:
     n = len(x)
-    h = numpy.empty(n)
+    a, b = x[1] - x[0] * x[0], 1.0 - x[0]
+    value = 100.0 * a * a + b * b
+    g[0] = -400.0 * a * x[0] - 2.0 * b
+    for i in range(1, n - 1):
+        before = x[i] - x[i - 1] * x[i - 1]
+        a, b = x[i + 1] - x[i] * x[i], 1.0 - x[i]
+        value += 100.0 * a * a + b * b
+        g[i] = 200.0 * before - 400.0 * a * x[i] - 2.0 * b
+    g[n - 1] = 200.0 * (x[n - 1] - x[n - 2] * x[n - 2])
+    return value
+
+
+def rosenbrock_hvp_loops(x: Any, v: Any, h: Any) -> Any:
+    n = len(x)
     h[0] = (1200.0 * x[0] * x[0] - 400.0 * x[1] + 2.0) * v[0] - 400.0 * x[0] * v[1]
     for i in range(1, n - 1):
         h[i] = (1200.0 * x[i] * x[i] - 400.0 * x[i + 1] + 202.0) * v[i] - 400.0 * (
             x[i] * v[i + 1] + x[i - 1] * v[i - 1]
         )
     h[n - 1] = 200.0 * v[n - 1] - 400.0 * x[n - 2] * v[n - 2]
-    return h
 
 
 def rosenbrock_value(x: Any) -> Any:
@@ -59,9 +71,8 @@ def speelpenning(x: Any) -> Any:
     return before[-1] * x[-1], (before * after,)
 
 
-def speelpenning_loops(x: Any) -> Any:
+def speelpenning_loops(x: Any, g: Any) -> Any:
     n = len(x)
-    g = numpy.empty(n)
     p = 1.0
     for i in range(n):
         g[i] = p
@@ -71,7 +82,7 @@ def speelpenning_loops(x: Any) -> Any:
     for i in range(n - 1, -1, -1):
         g[i] *= p
         p *= x[i]
-    return value, g
+    return value
 
 
 def speelpenning_value(x: Any) -> Any:
@@ -141,8 +152,7 @@ def chain_poly(x: Any) -> Any:
     return y @ y, (2.0 * y * d,)
 
 
-def chain_poly_loops(x: Any) -> Any:
-    g = numpy.empty_like(x)
+def chain_poly_loops(x: Any, g: Any) -> Any:
     value = 0.0
     for i in range(len(x)):
         y, d = x[i], 1.0
@@ -152,7 +162,7 @@ def chain_poly_loops(x: Any) -> Any:
             y = y * (1.0 - s) + 0.05 * x[i]
         value += y * y
         g[i] = 2.0 * y * d
-    return value, g
+    return value
 
 
 def chain_poly_value(x: Any) -> Any:

@@ -1,7 +1,7 @@
 """NumPy as each tool spells it: the ``np`` that the objectives are written against.
 
-Beside the functions of NumPy an objective may use ``np.erf`` and ``np.scan(step, init, xs)``, a loop
-over the rows of ``xs`` that returns the last carry; ``np.index`` makes an array of indices.
+Beside the functions of NumPy an objective may use ``np.erf`` and ``np.scan(step, init, xs)``, a
+loop over the rows of ``xs`` that returns the last carry; ``np.index`` makes an array of indices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tools as adapters: each makes a case ready to be called.
 
-``TOOLS[name](case, args)`` returns a ``Ready``: a call for the value and one for value and derivatives,
-each a function and its arguments, and ``collect``, which turns a result into plain arrays in the
-order of ``Case``: value and gradients, or the product, the matrix, the residuals and blocks.
+``TOOLS[name](case, args)`` returns a ``Ready``: a call for the value and one for value and
+derivatives, each a function and its arguments, and ``collect``, which turns a result into plain
+arrays: value and gradients, or the product, the matrix, the residuals and blocks.
 Modules are imported when an adapter first runs.
 """
 
@@ -208,8 +208,8 @@ def casadi_tool(case: Case, args: tuple[Any, ...], options: Any = None) -> Ready
     def call(outputs: list[Any]) -> tuple[Call, list[Any]]:
         compiled = ca.Function("f", symbols, outputs, options or {})
         buffer, evaluate = compiled.buffer()
-        inputs = [numpy.atleast_1d(numpy.asarray(a, float)) for a in args]
-        results = [numpy.zeros(compiled.nnz_out(i)) for i in range(len(outputs))]
+        inputs: list[Any] = [numpy.atleast_1d(numpy.asarray(a, float)) for a in args]
+        results: list[Any] = [numpy.zeros(compiled.nnz_out(i)) for i in range(len(outputs))]
         for i, array in enumerate(inputs):
             buffer.set_arg(i, memoryview(array))
         for i, array in enumerate(results):
@@ -258,7 +258,9 @@ def numba_tool(case: Case, args: tuple[Any, ...]) -> Ready:
     numba = importlib.import_module("numba")
     both, value = (numba.njit(fn, fastmath=True) for fn in LOOPS[case.hand])
     primal = args[:1] if case.kind == "hvp" else args
-    return Ready((value, primal), (both, args), arrays)
+    filled = numpy.empty_like(args[0])
+    collect = (lambda _: [filled]) if case.kind == "hvp" else (lambda v: [*arrays(v), filled])
+    return Ready((value, primal), (both, (*args, filled)), collect)
 
 
 @functools.cache
