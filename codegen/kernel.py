@@ -365,6 +365,8 @@ class KernelEmitter:
             if op.name == "guard":
                 self.guard_numbers.setdefault(op, len(self.guard_numbers) + 1)
                 self.may_fail = True
+            elif op.name == "host_call":
+                self.may_fail = True
             elif op.name in ("sin", "cos"):
                 taken.setdefault(op.operands[0], set()).add(op.name)
         self.joint = {v for v, names in taken.items() if len(names) == 2}
@@ -555,6 +557,8 @@ def _work(program: Program, bodies: dict[Block, Body]) -> float:
                 total += 0.05 * g.k * step.op.results[0].type.size
             elif "lapack" in step.op.attrs:
                 total += 0.05 * work_of(step.op)
+            elif step.op.name == "host_call":
+                total += 5000.0
     return total
 
 

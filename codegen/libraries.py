@@ -12,6 +12,7 @@ symbol of it is asked for (SciPy takes 0.1 s to import):
                                z double complex, c float complex, v void, capitals for pointers.
                                Unless the result is void, pass one more argument, ``i32 0``.
 ``tapec.dtype.float64``        a NumPy dtype singleton (data)
+``tapec.host.6e61…``           the callback of a host function (see ``host``)
 ``tapec.*``                    whatever ``provide`` registered
 ``PyArray_NewFromDescr``       NumPy's C API table
 ``_ZGVdN4v_sin``               glibc's vector math library
@@ -95,6 +96,10 @@ def _find_own(name: str) -> int | None:
         return id(np.dtype(rest))
     if family in ("blas", "lapack"):
         return _capsules(f"scipy.linalg.cython_{family}").get(rest, (None, ""))[0]
+    if family == "host":
+        from tapec.codegen.host import address_of
+
+        return address_of(rest)
     if family == "special":
         function, _, signature = rest.rpartition(".")
         return special_signatures(function).get(signature)

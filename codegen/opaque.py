@@ -9,6 +9,7 @@ import numpy as np
 from tapec.codegen.body import strides_of
 from tapec.codegen.control import emit_region
 from tapec.codegen.gemm import emit_gemm
+from tapec.codegen.host import emit_host_call
 from tapec.codegen.lapack import EMIT_LAPACK
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.scalars import constant, convert, llvm_type, reduce_step
@@ -175,6 +176,7 @@ def _scatter_add(k: KernelEmitter, op: Op) -> None:
 
 
 _EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
+    "host_call": emit_host_call,
     "argmax": _arg_extremum,
     "argmin": _arg_extremum,
     "cumsum": _cumsum,

@@ -142,8 +142,12 @@ def _nest(nest: Nest, names: _Names, layout: Layout, program: Program) -> Iterat
 def _opaque(step: Opaque, names: _Names, layout: Layout, program: Program) -> Iterator[str]:
     op = step.op
     args = ", ".join(names[v] for v in op.operands[:8]) + (", …" if len(op.operands) > 8 else "")
-    kind = "call" if op.name == "dot" else "array"
+    kind = {"dot": "call", "host_call": "host"}.get(op.name, "array")
+    if "lapack" in op.attrs:
+        kind = "call"
     where = _where(op.results[0], layout, program)
+    if op.name == "host_call":
+        args = f"{op.attrs['token']}({args})"
     yield f"{kind} {names[op.results[0]]} = {op.name} {args}    {where}{_comment(op)}"
     for nest in step.nests:
         for line in _nest(nest, names, layout, program):

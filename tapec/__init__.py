@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         VariantLimitError,
     )
+    from tapec.host import host_call
     from tapec.series import derivative, jet, taylor
     from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
     from tapec.testing import check_grads
@@ -69,6 +70,7 @@ __all__ = [
     "fori_loop",
     "grad",
     "hessian",
+    "host_call",
     "hvp",
     "jacobian",
     "jet",
@@ -104,6 +106,7 @@ _FROM = {
     ),  # fmt: skip
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
+    "host_call": "tapec.host",
     **dict.fromkeys(("custom_jvp", "custom_vjp", "primitive", "stop_gradient"), "tapec.custom"),
     **dict.fromkeys(("sparse_hessian", "sparse_jacobian", "sparsity"), "tapec.sparse"),
     **dict.fromkeys(("derivative", "jet", "taylor"), "tapec.series"),

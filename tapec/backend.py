@@ -24,6 +24,7 @@ from tapec.codegen.abi import MISS, NEVER, Arg, EntrySpec, Structure, Variant, l
 from tapec.codegen.abi import Read as NativeRead
 from tapec.codegen.abi import Result as Boxed
 from tapec.codegen.engine import CompileError
+from tapec.codegen.host import take_error
 from tapec.codegen.objects import KernelObject, calls_until_hot, kernel_object, promoted
 from tapec.depends import MISSING, SIZE, Read
 from tapec.errors import InternalError
@@ -278,6 +279,9 @@ class NativeProgram(Compiled):
             if result is MISS:
                 result = variant.call(*inputs)
         if result is MISS:
+            error = take_error()
+            if error is not None:
+                raise error
             self.failures += 1
             if not self.guarded:
                 raise InternalError(
