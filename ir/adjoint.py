@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapec.ir.builder import Builder
-from tapec.ir.core import NO_ATTRS, Block, Function, Loc, Op, Value
+from tapec.ir.core import NO_ATTRS, Block, Dense, Function, Loc, Op, Value
 from tapec.ir.dce import rebuilt
 from tapec.ir.opdef import Partial
 
-__all__ = ["AdjointBuilder", "inline_calls"]
+__all__ = ["AdjointBuilder", "inline_calls", "is_zero"]
 
 
 class AdjointBuilder(Builder):
@@ -89,6 +89,18 @@ class AdjointBuilder(Builder):
         if ct in self.masked:
             self.masked.add(out)
         return out
+
+
+def is_zero(p: Partial) -> bool:
+    """Whether a partial derivative is the literal 0: it contributes nothing, whatever it would
+    be multiplied with."""
+    if not isinstance(p, Value):
+        return p == 0
+    op = p.op
+    if op is None or op.name != "constant":
+        return False
+    value = op.attrs["value"]
+    return not isinstance(value, Dense) and value == 0
 
 
 def _substituted(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapec.ir.adjoint import AdjointBuilder, inline_calls
+from tapec.ir.adjoint import AdjointBuilder, inline_calls, is_zero
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
@@ -88,7 +88,7 @@ def _from_partials(
     masked = False
     for x, p in zip(op.operands, entry.partials(b, z, *op.operands)):
         t = tangents.get(x)
-        if t is None or p is None:
+        if t is None or p is None or is_zero(p):
             continue
         masked = masked or t in b.masked
         if total is None:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tapec.ir.adjoint import AdjointBuilder, inline_calls
+from tapec.ir.adjoint import AdjointBuilder, inline_calls, is_zero
 from tapec.ir.core import Function, Op, Value
 from tapec.ir.opdef import OPS, OpDef
 from tapec.ir.rewrite import paused_gc
@@ -206,7 +206,7 @@ class _Reverse:
                     operands = op.operands
                     weak = ct not in masked and not entry.masks
                     for x, p in zip(operands, partials(b, z, *operands)):
-                        if p is None or x not in active:
+                        if p is None or x not in active or is_zero(p):
                             continue
                         if weak and isinstance(p, Value):
                             c = pair("mul", ct, p)
