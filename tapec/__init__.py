@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         VariantLimitError,
     )
     from tapec.host import host_call
+    from tapec.implicit import argmin, fixed_point, linear_solve, root
     from tapec.series import derivative, jet, taylor
     from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
     from tapec.testing import check_grads
@@ -59,6 +60,7 @@ __all__ = [
     "TapecValueError",
     "UnsupportedError",
     "VariantLimitError",
+    "argmin",
     "associative_scan",
     "check_grads",
     "checkpoint",
@@ -67,6 +69,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "derivative",
+    "fixed_point",
     "fori_loop",
     "grad",
     "hessian",
@@ -76,9 +79,11 @@ __all__ = [
     "jet",
     "jit",
     "jvp",
+    "linear_solve",
     "map",
     "numpy",
     "primitive",
+    "root",
     "scan",
     "sparse_hessian",
     "sparse_jacobian",
@@ -108,6 +113,7 @@ _FROM = {
     "clear_caches": "tapec.caches",
     "host_call": "tapec.host",
     **dict.fromkeys(("custom_jvp", "custom_vjp", "primitive", "stop_gradient"), "tapec.custom"),
+    **dict.fromkeys(("argmin", "fixed_point", "linear_solve", "root"), "tapec.implicit"),
     **dict.fromkeys(("sparse_hessian", "sparse_jacobian", "sparsity"), "tapec.sparse"),
     **dict.fromkeys(("derivative", "jet", "taylor"), "tapec.series"),
     "vectorize": "tapec.batching",
