@@ -102,8 +102,8 @@ class Tape:
 
     __slots__ = (
         "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "chains", "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges", "records",
-        "squares", "thread", "views",
+        "chains", "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges",
+        "records", "squares", "thread", "views",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:

@@ -337,6 +337,9 @@ class Tracer(Operators):
     def sort(self, *args: Any, **kwargs: Any) -> None:
         self.overwrite(call(np.sort, self, *args, **kwargs))
 
+    def partition(self, kth: Any, *args: Any, **kwargs: Any) -> None:
+        self.overwrite(call(np.partition, self, kth, *args, **kwargs))
+
 
 def view(
     result: Tracer,
@@ -394,7 +397,10 @@ for _name in [
     "nonzero",
     "searchsorted",
     "argsort",
+    "argpartition",
+    "choose",
     "compress",
+    "put",
 ]:
     _method(getattr(np, _name), _name)
 

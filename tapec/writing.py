@@ -165,7 +165,8 @@ def fixed_integers(x: Any, what: str) -> Any:
     tape = p.tape_among((x,))
     traced = as_tracer(tape, x)
     now = np.array(traced.concrete())
-    if traced.tape.records[traced.id][0] != "constant":  # type: ignore[index]
+    record = traced.tape.records[traced.id]
+    if record is None or record[0] != "constant":
         same = binary("eq", traced, now.item() if now.ndim == 0 else tape.fixed(now))
         same = p.reduce("all", same, range(now.ndim))
         tape.guard(same, True, what)
@@ -175,8 +176,11 @@ def fixed_integers(x: Any, what: str) -> Any:
 def positions(x: Tracer, key: Any) -> Any:
     """The places that ``x[key]`` reads, in the flattened array, as a NumPy array: index arrays
     are fixed (guarded), so that the position of each element is known."""
+    return _positions(x, parts_of(x, key))
+
+
+def _positions(x: Tracer, parts: list[Any]) -> Any:
     fixed: list[Any] = []
-    parts = key if isinstance(key, list) else parts_of(x, key)
     if all(isinstance(k, BASIC) for k in parts):
         return np.arange(x.type.size).reshape(x.type.shape)[tuple(parts)]
     for k in plan_of(x, list(parts))[0]:
@@ -209,7 +213,7 @@ def _scatter(x: Tracer, parts: Sequence[Any], new: Tracer) -> Tracer:
     moving = _moving_index(plan)
     if moving is not None:
         return _select_at(x, plan, moving, new)
-    picked = positions(x, list(parts))
+    picked = _positions(x, list(parts))
     flat = picked.reshape(-1)
     values = reshape(_fit(new, picked.shape), (flat.size,))
     if not flat.size:

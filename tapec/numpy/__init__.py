@@ -20,13 +20,17 @@ from typing import Any
 import numpy as _numpy
 
 from tapec.numpy import (  # noqa: F401
+    assigning,
+    calculus,
     choosing,
     linalg,
     methods,
     norms,
+    padding,
     products,
     reductions,
     shapes,
+    sorting,
     spectra,
     ufuncs,
 )

@@ -9,10 +9,10 @@ import numpy as np
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.indexing import getitem
-from tapec.ir.core import BOOL, F64, I64
+from tapec.ir.core import BOOL, I64
 from tapec.numpy.reductions import reduced
 from tapec.numpy.registry import axis_of, implements, int_argument
-from tapec.numpy.ufuncs import real_float, real_floats, truth
+from tapec.numpy.ufuncs import real_floats, truth
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
@@ -153,44 +153,6 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     return take(x, list(hits), axis)
 
 
-@implements(np.searchsorted)
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tracer:
-    """How many elements of the sorted ``a`` are smaller (left) or not larger (right)."""
-    if sorter is not None:
-        raise fail(UnsupportedError, "searchsorted: sorter= is not supported on traced values")
-    x, y = operands(a, v)
-    before = binary("lt" if side == "left" else "le", x, reshape(y, (*y.type.shape, 1)))
-    return p.reduce("sum", cast(before, I64), (y.type.ndim,))
-
-
-@implements(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
-    """For increasing bins."""
-    return searchsorted(bins, x, "left" if right else "right")
-
-
-@implements(np.interp)
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None,
-           period: Any = None) -> Tracer:  # fmt: skip
-    if period is not None:
-        raise fail(UnsupportedError, "interp: period= is not supported on traced values")
-    x, xp, fp = (cast(real_float(v), F64) for v in operands(x, xp, fp))
-    n = xp.type.size
-    if xp.type.shape != fp.type.shape or xp.type.ndim != 1 or not n:
-        raise fail(TapecValueError, "fp and xp are not of the same length.")
-    first, last = fp[0], fp[n - 1]
-    if n == 1:
-        inside: Any = first
-    else:
-        index = binary("sub", searchsorted(xp, x, "right"), 1)
-        index = binary("min", binary("max", index, 0), n - 2)
-        after = binary("add", index, 1)
-        x0, f0, x1, f1 = (p.gather(table, [at], [0]) for at in (index, after) for table in (xp, fp))
-        inside = f0 + (f1 - f0) / (x1 - x0) * (x - x0)
-    result = select(x < xp[0], first if left is None else left, inside)
-    return select(x > xp[n - 1], last if right is None else right, result)
-
-
 # -- comparing ------------------------------------------------------------------------------------
 
 
@@ -275,29 +237,6 @@ FUNCTIONS[np.may_share_memory] = FUNCTIONS[np.shares_memory] = lambda a, b, max_
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     return as_array(a).copy()
-
-
-@implements(np.polyval)
-def polyval(p_: Any, x: Any) -> Any:
-    result: Any = None
-    for coefficient in p_:
-        result = coefficient + 0 * x if result is None else result * x + coefficient
-    return result
-
-
-@implements(np.trapezoid if hasattr(np, "trapezoid") else "trapz")
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Tracer:
-    ys = p.operands(y, *([] if x is None else [x]))[0]
-    k = axis_of(axis, ys.type.ndim)
-    if x is None:
-        width = dx
-    else:
-        width = np.diff(x, axis=-1 if np.ndim(x) == 1 else k)
-        if np.ndim(width) == 1:
-            width = np.reshape(width, [-1 if d == k else 1 for d in range(ys.type.ndim)])
-    lead = (slice(None),) * k
-    middle = (ys[(*lead, slice(1, None))] + ys[(*lead, slice(None, -1))]) / 2.0
-    return reduced("sum", width * middle, k, False)
 
 
 @implements(np.meshgrid)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapec import primitives as p
-from tapec.errors import TapecValueError, UnsupportedError, fail
+from tapec.errors import TapecValueError, fail
 from tapec.ir.core import I64
 from tapec.kinds import Weak, broadcast_shapes, common_dtype
 from tapec.numpy.registry import axes_of, axis_of, implements, int_argument, shape_argument
@@ -453,45 +453,6 @@ def rot90(m: Any, k: Any = 1, axes: Any = (0, 1)) -> Tracer:
     perm = list(range(x.type.ndim))
     perm[i], perm[j] = j, i
     return transpose(flip(x, j), perm) if k == 1 else flip(transpose(x, perm), j)
-
-
-@implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Tracer:
-    """Constant padding; edge, reflect, symmetric and wrap repeat elements by position."""
-    x = as_array(array)
-    if isinstance(pad_width, dict):
-        pad_width = [pad_width.get(k, (0, 0)) for k in range(x.type.ndim)]
-    widths = np.broadcast_to(np.asarray(pad_width), (x.type.ndim, 2)).tolist()
-    if mode == "constant":
-        values = np.empty((x.type.ndim, 2), object)
-        given = kwargs.pop("constant_values", 0)
-        given = np.array(given, object) if not isinstance(given, Tracer) else np.array(given)
-        values[...] = np.broadcast_to(given, values.shape)
-        if not kwargs:
-            if not is_traced(given) and not np.any(given):
-                return _zero_pad(x, widths)
-            for k, (low, high) in enumerate(widths):
-                x = p.concat(
-                    [_block(x, k, low, values[k, 0]), x, _block(x, k, high, values[k, 1])], k
-                )
-            return x
-    if mode in ("edge", "reflect", "symmetric", "wrap"):
-        for k, (low, high) in enumerate(widths):
-            if low or high:
-                line = np.arange(x.type.shape[k])
-                x = gather_axis(x, np.pad(line, (low, high), mode, **kwargs), k)
-        return x
-    raise fail(UnsupportedError, f"pad with mode={mode!r} is not supported on traced values")
-
-
-def _zero_pad(x: Tracer, widths: list[list[int]]) -> Tracer:
-    shape = [n + low + high for n, (low, high) in zip(x.type.shape, widths)]
-    return p.place([x], shape, [([low for low, _ in widths], [1] * len(shape))])
-
-
-def _block(x: Tracer, axis: int, n: int, value: Any) -> Tracer:
-    shape = [n if k == axis else m for k, m in enumerate(x.type.shape)]
-    return p.broadcast_to(cast(p.as_tracer(x.tape, value), x.type.dtype), shape)
 
 
 @implements(np.delete)
