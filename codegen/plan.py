@@ -527,9 +527,13 @@ def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]
     if not repeated:
         return False
     heavy = {v for v in repeated if _cost(program, v) > _limit(v)}
-    for op in program.fn.ops:  # keep the last of a chain only: storing it frees the others
+    # Keep the last of a chain only: storing it frees the others, those that are computed just
+    # as often.  One that is computed more often has another use, and would be found next time:
+    # finding them one after the other takes cubic time.
+    for op in program.fn.ops:
         if op.results and op.results[0] in heavy:
-            heavy.difference_update(op.operands)
+            n = count[op.results[0]]
+            heavy.difference_update([x for x in op.operands if count.get(x) == n])
     if heavy:
         force |= heavy
         return True
