@@ -98,6 +98,8 @@ class Operators:
     def __rxor__(self, other: Any) -> Any:
         return binary("xor", other, self)
 
+    __hash__ = object.__hash__  # by identity, although == is elementwise
+
     def __eq__(self, other: Any) -> Any:
         if other is None:
             return False

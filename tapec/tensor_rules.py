@@ -413,22 +413,30 @@ def _chebyshev() -> list[float]:
 
 
 def erf(tape: Tape, x: Tracer) -> Tracer:
-    """The error function, by a Chebyshev series of its scaled complement."""
+    """The error function: Taylor's series within 1 of 0, where a Chebyshev series of the scaled
+    complement, which serves beyond, would lose digits of the derivatives."""
     c = _chebyshev()
     up = binary("ge", x, 0)
     z = select(up, x, unary("neg", x))
+    near = binary("lt", z, 1.0)
+    square = binary("mul", x, x)
+    square = select(near, square, number(tape, 0.0, x.type.dtype))
+    series = number(tape, 0.0, x.type.dtype)
+    for k in range(19, -1, -1):
+        a = (-1.0) ** k * 2 / (math.sqrt(math.pi) * math.factorial(k) * (2 * k + 1))
+        series = binary("add", binary("mul", square, series), a)
     z = select(binary("lt", z, 6.5), z, number(tape, 6.5, x.type.dtype))
     t = binary("div", 2.0, binary("add", z, 2.0))
     y = binary("sub", binary("mul", t, 4.0), 2.0)
-    d: Any = 0.0
-    dd: Any = 0.0
-    for a in reversed(c[1:]):
-        term = binary("add", binary("mul", y, d), a) if isinstance(d, Tracer) else a
-        d, dd = (binary("sub", term, dd) if isinstance(term, Tracer) else term), d
+    d = number(tape, c[-1], x.type.dtype)
+    dd = number(tape, 0.0, x.type.dtype)
+    for a in reversed(c[1:-1]):  # Clenshaw's recurrence
+        d, dd = binary("sub", binary("add", binary("mul", y, d), a), dd), d
     p_ = binary("sub", binary("add", binary("mul", binary("mul", y, 0.5), d), 0.5 * c[0]), dd)
     complement = binary("mul", t, unary("exp", binary("sub", p_, binary("mul", z, z))))
     value = binary("sub", 1.0, complement)
-    return select(up, value, unary("neg", value))
+    far = select(up, value, unary("neg", value))
+    return select(near, binary("mul", x, series), far)
 
 
 @rule("gelu", "Gelu", "0")

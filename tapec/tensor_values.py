@@ -113,9 +113,6 @@ class Values:
             raise TensorTypeError(f"{_here()}iteration over a 0-d tensor")
         return iter([self[k] for k in range(shape[0])])  # type: ignore[index]
 
-    def __hash__(self) -> int:
-        return id(self)
-
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 

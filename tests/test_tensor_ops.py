@@ -265,6 +265,19 @@ def test_conventions(f: Any, at: Any, expected: Any) -> None:
     np.testing.assert_allclose(gradient(f, at)[0], expected)
 
 
+def test_erf() -> None:
+    import math
+
+    import tapec
+
+    at = np.linspace(-7.0, 7.0, 401)
+    x = tapec.tensor(at, requires_grad=True)
+    y = x.erf()
+    close(y, [math.erf(v) for v in at], 4e-15)
+    y.sum().backward()
+    close(x.grad, 2 / np.sqrt(np.pi) * np.exp(-at * at), 1e-13)
+
+
 def test_hypot_at_zero() -> None:
     assert gradient(lambda L, x, y: L.hypot(x, y), 0.0, 0.0) == [0.0, 0.0]
 
