@@ -26,6 +26,7 @@ __all__ = [
     "UnsupportedError",
     "VariantLimitError",
     "fail",
+    "writing_into_plain_array",
 ]
 
 
@@ -56,6 +57,9 @@ class UnsupportedError(TapecError, NotImplementedError):
 class ConversionError(TapecTypeError):
     """A traced value was about to become a plain number, which would drop its derivative."""
 
+    #: it may come from writing into an array that NumPy made: see ``creation_retry``
+    into_plain_array = False
+
 
 class LeakedTracerError(TapecError, RuntimeError):
     """A traced value is used after its trace has ended, or in another thread."""
@@ -78,3 +82,10 @@ def fail(cls: type[TapecError], what: str, instead: str = "") -> TapecError:
 
 class TapecAxisError(TapecIndexError, ValueError):
     """An axis that an array does not have (NumPy's AxisError is both kinds, too)."""
+
+
+def writing_into_plain_array(error: TapecError) -> TapecError:
+    """Mark an error that making the array with ``tapec.numpy`` would avoid."""
+    if isinstance(error, ConversionError):
+        error.into_plain_array = True
+    return error

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapec import trees
-from tapec.errors import TapecTypeError
+from tapec.errors import ConversionError, TapecTypeError
 from tapec.ir.core import Function, Type
 from tapec.signature import Flat, Spec, argument_names
 from tapec.source import describe_site
@@ -103,10 +103,40 @@ def trace(
 ) -> Traced:
     """Trace ``subject`` on the call ``flat``.
 
+    A function that writes traced values into arrays of plain NumPy is traced again with
+    arrays that can take them (see ``creation_retry``).
+
     ``lift_constants`` tells, for a structure of results, which leaves must be computed even
     if they are constant numbers (those that are differentiated).  Exceptions of the user's
     function come through unchanged.
     """
+    rest = (flat, name, lift_constants, keep_text, color)
+    try:
+        return _traced(subject, subject, *rest)
+    except ConversionError as error:
+        if not error.into_plain_array:
+            raise
+        from tapec.creation_retry import with_traced_creation
+
+        other = with_traced_creation(subject)
+        if other is None:
+            raise
+        try:
+            return _traced(subject, other, *rest)
+        except Exception:
+            raise error from None
+
+
+def _traced(
+    subject: Callable[..., Any],
+    body: Callable[..., Any],
+    flat: Flat,
+    name: str,
+    lift_constants: Callable[[PyTreeSpec], Sequence[bool]] | None,
+    keep_text: bool,
+    color: bool,
+) -> Traced:
+    """One run of ``body``, which is ``subject`` or a copy of it."""
     from tapec.lift import lift
     from tapec.object_arrays import forwarding
     from tapec.tape import Tape
@@ -121,7 +151,7 @@ def trace(
                 leaves.append(leaf)
         args, kwargs = trees.unflatten(flat.layout.treedef, leaves)
         try:
-            returned = subject(*args, **kwargs)
+            returned = body(*args, **kwargs)
         except RecursionError as error:
             raise _recursion(error, subject) from None
         out_leaves, treedef = trees.flatten(returned)

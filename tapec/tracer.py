@@ -27,6 +27,7 @@ from tapec.errors import (
     TapecValueError,
     UnsupportedError,
     fail,
+    writing_into_plain_array,
 )
 from tapec.ir.core import BOOL, I64
 from tapec.operators import Operators
@@ -235,10 +236,12 @@ class Tracer(Operators):
         return cast(self, I64)
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
-        raise fail(
-            ConversionError,
-            f"{what} of {self.describe()} would lose its derivative",
-            instead,
+        raise writing_into_plain_array(
+            fail(
+                ConversionError,
+                f"{what} of {self.describe()} would lose its derivative",
+                instead,
+            )
         )
 
     def __float__(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapec.ir import Builder, Function, interpret, jvp, verify, vjp
 from tapec.ir.core import Type, dtype_of
+from tapec.ir.passes import simplify
 from tapec.lift import lift
 from tapec.tape import Tape, is_traced
 
@@ -83,7 +84,7 @@ def check(
     if not weights or not wrt:
         return
     loss = loss_of(made, weights)
-    gradient = vjp(loss, wrt, seeds=False)
+    gradient = simplify(vjp(loss, wrt, seeds=False))
     tangents = [rng.normal(size=np.shape(args[k])) for k in wrt]
     back = interpret(gradient, values)[1:]
     forward = float(interpret(jvp(loss, wrt), [*values, *tangents])[1])
@@ -110,6 +111,7 @@ def check(
     if not second:
         return
     once = Function("g", gradient.params, gradient.ops, gradient.results[1:])
+    once = simplify(once)  # what the value alone needs is not differentiated again
     one = interpret(jvp(once, wrt), [*values, *tangents])[len(wrt) :]
     b = Builder()
     found = b.inline(once, [b.param(p.type) for p in once.params])

@@ -266,3 +266,41 @@ def test_overwritten_pieces_and_branches_on_elements() -> None:
     assert value == pytest.approx(float(np.sum(a * a)))
     expected = np.array([0.0, 16 * (36 + 1) * 2 * x[1], 0.0, 16 * (36 + 1) * 2 * x[3]])
     np.testing.assert_allclose(gradient, expected)
+
+
+# -- plain arrays that traced values are written into ---------------------------------------------
+
+TABLE = np.ones(5)
+
+
+def helper(n: int) -> Any:
+    return np.zeros(n)
+
+
+def test_plain_zeros_are_traced_again() -> None:
+    def filled(x: Any) -> Any:
+        a = helper(4)
+        for i in range(4):
+            a[i] = x[i] ** 2
+        a += 1.0
+        return np.sum(a * x)
+
+    def through_likeness(x: Any) -> Any:
+        b = np.zeros_like(TABLE)
+        b[1:3] = x[:2]
+        np.add.at(b, [0, 0], x[:2])
+        return (b**2).sum()
+
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    value, gradient = tapec.value_and_grad(filled)(x)
+    assert value == filled(x)
+    np.testing.assert_allclose(gradient, 3 * x**2 + 1)
+    value, gradient = tapec.value_and_grad(through_likeness)(x)
+    assert value == through_likeness(x)
+    np.testing.assert_allclose(gradient, [8, 10, 0, 0])
+    assert helper.__globals__["np"] is np and type(helper(2)) is np.ndarray
+
+
+def test_the_first_error_stands() -> None:
+    with pytest.raises(tapec.ConversionError, match=r"float\(\) of the traced value"):
+        tapec.grad(lambda x: float(x[0]) + np.zeros(1)[0])(np.ones(2))

@@ -41,21 +41,30 @@ from tapec.numpy.creation import (
     asarray,
     ascontiguousarray,
     asfortranarray,
+    copy,
     empty,
+    empty_like,
     eye,
     full,
     identity,
     isscalar,
     linspace,
     ones,
+    ones_like,
     tri,
     zeros,
+    zeros_like,
 )
+from tapec.numpy.creation import full_like_ as full_like
 
 __all__ = [
-    "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "empty",
-    "eye", "full", "identity", "isscalar", "linspace", "ones", "supported", "tri", "zeros",
+    "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "copy",
+    "empty", "empty_like", "eye", "full", "full_like", "identity", "isscalar", "linspace", "ones",
+    "ones_like", "supported", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
+
+#: NumPy's, not the module of rules that has the same name
+linalg: Any = _numpy.linalg  # type: ignore[no-redef]  # noqa: F811
 
 
 def supported() -> list[str]:

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from tapec import primitives as p
-from tapec.errors import ConversionError, TapecIndexError, TapecValueError, UnsupportedError, fail
+from tapec.errors import (
+    ConversionError,
+    TapecIndexError,
+    TapecValueError,
+    UnsupportedError,
+    fail,
+    writing_into_plain_array,
+)
 from tapec.ir.core import I64
 from tapec.kinds import broadcast_shapes, common_dtype
 from tapec.numpy.choosing import nonzero, take
@@ -29,10 +36,12 @@ __all__: list[str] = []
 
 def _target(a: Any, name: str) -> Tracer:
     if not isinstance(a, Tracer):
-        raise fail(
-            ConversionError,
-            f"np.{name} writes a traced value into a plain NumPy array",
-            "make the array with tapec.numpy.zeros",
+        raise writing_into_plain_array(
+            fail(
+                ConversionError,
+                f"np.{name} writes a traced value into a plain NumPy array",
+                "make the array with tapec.numpy.zeros",
+            )
         )
     return a
 

@@ -22,7 +22,8 @@ from tapec.tracer import FUNCTIONS, Tracer
 
 __all__ = [
     "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "empty",
-    "eye", "full", "identity", "isscalar", "linspace", "ones", "tri", "zeros",
+    "copy", "empty_like", "eye", "full", "full_like_", "identity", "isscalar", "linspace", "ones",
+    "ones_like", "tri", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -123,6 +124,23 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **kwa
     value = as_tracer(tape, fill_value)
     value = value if dtype is None else cast(value, p.to_dtype(dtype))
     return p.broadcast_to(Tracer(tape, value.id, value.type, value.type), shape_argument(shape))
+
+
+def _like_plain(function: Any) -> Any:
+    """``np.zeros_like`` and its kin, also writable for plain arrays inside a trace."""
+
+    def rule(a: Any, *args: Any, **kwargs: Any) -> Any:
+        made = function(a, *args, **kwargs)
+        return _writable(made) if isinstance(made, np.ndarray) else made
+
+    rule.__name__ = function.__name__
+    rule.__doc__ = f"``np.{function.__name__}``; traced inside a trace."
+    return rule
+
+
+zeros_like, ones_like = _like_plain(np.zeros_like), _like_plain(np.ones_like)
+empty_like, full_like_ = _like_plain(np.empty_like), _like_plain(np.full_like)
+copy = _like_plain(np.copy)
 
 
 def _writable(array: Any) -> Any:

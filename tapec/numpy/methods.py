@@ -14,7 +14,14 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec import rules
-from tapec.errors import ConversionError, TapecTypeError, TapecValueError, UnsupportedError, fail
+from tapec.errors import (
+    ConversionError,
+    TapecTypeError,
+    TapecValueError,
+    UnsupportedError,
+    fail,
+    writing_into_plain_array,
+)
 from tapec.ir.core import BOOL, I64
 from tapec.numpy.reductions import keep, prefixes, reduced
 from tapec.numpy.registry import axes_of, axis_of
@@ -68,10 +75,12 @@ def into(out: tuple[Any, ...], result: Any, name: str) -> Any:
             returned.append(strong(value))
             continue
         if not isinstance(target, Tracer):
-            raise fail(
-                ConversionError,
-                f"{name} writes a traced value into a plain NumPy array",
-                "make the array with tapec.numpy.zeros, or write a = a + x for a += x",
+            raise writing_into_plain_array(
+                fail(
+                    ConversionError,
+                    f"{name} writes a traced value into a plain NumPy array",
+                    "make the array with tapec.numpy.zeros, or write a = a + x for a += x",
+                )
             )
         target.overwrite(value)
         returned.append(target)
@@ -267,10 +276,12 @@ def _outer(ufunc: Any, a: Any, b: Any, **kwargs: Any) -> Any:
 def _at(ufunc: Any, a: Any, indices: Any, b: Any = None) -> None:
     """Unbuffered application: where an index is repeated, one application after the other."""
     if not isinstance(a, Tracer):
-        raise fail(
-            UnsupportedError,
-            f"np.{ufunc.__name__}.at of a traced value into a plain NumPy array",
-            "make the array with tapec.numpy.zeros",
+        raise writing_into_plain_array(
+            fail(
+                ConversionError,
+                f"np.{ufunc.__name__}.at of a traced value into a plain NumPy array",
+                "make the array with tapec.numpy.zeros",
+            )
         )
     from tapec.writing import add_at, positions, scatter_flat
 
