@@ -20,6 +20,7 @@ from tapec.ir import (  # noqa: F401
     shape,
     sorting,
     special,
+    special_more,
     spectral,
     triangular,
 )

@@ -29,8 +29,8 @@ from tapec.tape import is_traced
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = [
-    "comb", "factorial", "log_softmax", "logsumexp", "multigammaln", "polygamma", "sinc",
-    "softmax", "softplus", "zeta",
+    "comb", "factorial", "ivp", "jvp", "kvp", "log_softmax", "logsumexp", "multigammaln", "perm",
+    "polygamma", "sinc", "softmax", "softplus", "yvp", "zeta",
 ]  # fmt: skip
 
 
@@ -73,7 +73,8 @@ def _one_operation(op: str) -> Callable[..., Tracer]:
 
 
 #: SciPy's names of ufuncs that are one operation of another name
-_RENAMED = {"psi": "digamma", "expit": "logistic", "loggamma": "gammaln", "kn": "kv", "yn": "yv"}
+_RENAMED = {"psi": "digamma", "expit": "logistic", "loggamma": "gammaln", "kn": "kv", "yn": "yv",
+            "jve": "jv", "yve": "yv"}  # fmt: skip
 
 for _name in dir(_scipy):
     _function = getattr(_scipy, _name)
@@ -89,11 +90,17 @@ _SEVERAL = {
     "itj0y0": ("itj0y0_j", "itj0y0_y"),
     "iti0k0": ("iti0k0_i", "iti0k0_k"),
     "itairy": ("itairy_a", "itairy_b", "itairy_c", "itairy_d"),
+    "it2j0y0": ("it2j0y0_j", "it2j0y0_y"),
+    "it2i0k0": ("it2i0k0_i", "it2i0k0_k"),
+    "ellipj": ("ellipj_sn", "ellipj_cn", "ellipj_dn", "ellipj_ph"),
+    "pbdv": ("pbdv_f", "pbdv_p"),
+    "pbvv": ("pbvv_f", "pbvv_p"),
+    "pbwa": ("pbwa_f", "pbwa_p"),
 }
 
 
-def _several_operations(ops: tuple[str, ...]) -> Callable[[Any], tuple[Tracer, ...]]:
-    return lambda x: tuple([elementwise(op, x) for op in ops])
+def _several_operations(ops: tuple[str, ...]) -> Callable[..., tuple[Tracer, ...]]:
+    return lambda *xs: tuple([elementwise(op, *xs) for op in ops])
 
 
 for _name, _ops in _SEVERAL.items():
@@ -337,6 +344,23 @@ def nbdtrc(k: Any, n: Any, q: Any) -> Tracer:
     return elementwise("betainc", _add(k, 1.0), n, _sub(1.0, q))
 
 
+@ufunc("bdtri")
+def bdtri(k: Any, n: Any, y: Any) -> Tracer:
+    k, n, y = operands(k, n, y)
+    return _sub(1.0, elementwise("betaincinv", _sub(n, k), _add(k, 1.0), y))
+
+
+ufunc("nbdtri")(lambda k, n, y: elementwise("betaincinv", n, _add(operands(k, y)[0], 1.0), y))
+ufunc("pdtri")(lambda k, y: elementwise("gammainccinv", _add(operands(k, y)[0], 1.0), y))
+
+
+@ufunc("fdtri")
+def fdtri(a: Any, b: Any, q: Any) -> Tracer:
+    a, b, q = operands(a, b, q)
+    z = elementwise("betaincinv", _half(a), _half(b), q)
+    return _div(_mul(b, z), _mul(a, _sub(1.0, z)))
+
+
 # -- orthogonal polynomials on other intervals ---------------------------------------------------
 
 
@@ -344,6 +368,13 @@ def _shifted(x: Any) -> Any:
     return _sub(_mul(2.0, x), 1.0)
 
 
+ufunc("eval_sh_jacobi")(
+    lambda n, p, q, x: _div(
+        elementwise("eval_jacobi", n, _sub(operands(p, x)[0], q), _sub(operands(q, x)[0], 1.0),
+                    _shifted(operands(n, x)[1])),
+        elementwise("binom", _add(_mul(2.0, operands(n, x)[0]), _sub(operands(p, x)[0], 1.0)), n),
+    )
+)  # fmt: skip
 ufunc("eval_sh_legendre")(lambda n, x: elementwise("eval_legendre", n, _shifted(operands(n, x)[1])))
 ufunc("eval_sh_chebyt")(lambda n, x: elementwise("eval_chebyt", n, _shifted(operands(n, x)[1])))
 ufunc("eval_sh_chebyu")(lambda n, x: elementwise("eval_chebyu", n, _shifted(operands(n, x)[1])))
@@ -467,6 +498,42 @@ def multigammaln(a: Any, d: Any) -> Any:
     for j in range(1, d + 1):
         total = _add(elementwise("gammaln", _sub(a, (j - 1.0) / 2)), total)
     return total
+
+
+def _bessel_derivative(name: str, op: str, below: float, above: float) -> Callable[..., Any]:
+    """The n-th derivative: neighbours in order, n times."""
+
+    def rule(v: Any, z: Any, n: int = 1) -> Any:
+        plain = _plain_or(name, v, z)
+        if plain is not None:
+            return plain(v, z, n)
+        n = int_argument(n, "n")
+        v, z = operands(v, z)
+        total: Any = 0.0
+        for k in range(n + 1):
+            weight = math.comb(n, k) * below ** (n - k) * above**k
+            total = _add(_mul(weight, elementwise(op, _add(v, float(2 * k - n)), z)), total)
+        return total
+
+    rule.__name__ = name
+    return rule
+
+
+jvp = _bessel_derivative("jvp", "jv", 0.5, -0.5)
+yvp = _bessel_derivative("yvp", "yv", 0.5, -0.5)
+ivp = _bessel_derivative("ivp", "iv", 0.5, 0.5)
+kvp = _bessel_derivative("kvp", "kv", -0.5, -0.5)
+
+
+def perm(N: Any, k: Any, exact: bool = False) -> Any:
+    """N! / (N - k)!"""
+    plain = _plain_or("perm", N, k)
+    if plain is not None:
+        return plain(N, k, exact)
+    n, j = operands(N, k)
+    inside = binary("and", binary("le", j, n), binary("ge", j, 0))
+    value = elementwise("poch", _add(_sub(n, j), 1.0), j)
+    return select(binary("and", inside, binary("ge", n, 0)), value, 0.0)
 
 
 def sinc(x: Any) -> Any:
