@@ -54,9 +54,7 @@ MAX_SEGMENTS = 27
 
 INDEX_OPS = frozenset({"broadcast", "transpose", "slice", "reshape", "place", "gather"})
 SOURCES = frozenset({"constant", "iota"})
-REDUCTIONS = frozenset(
-    {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any", "reduce_all"}
-)
+REDUCTIONS = frozenset(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min", "any", "all"))
 
 
 class Store:

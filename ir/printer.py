@@ -126,7 +126,7 @@ def _plain_nans(flat: np.ndarray[Any, Any]) -> bool:
         return True
     parts = flat.view(flat.real.dtype)
     nans = parts[np.isnan(parts)]
-    return nans.tobytes() == np.full(nans.shape, np.nan, parts.dtype).tobytes()
+    return bool(nans.tobytes() == np.full(nans.shape, np.nan, parts.dtype).tobytes())
 
 
 # -- functions ------------------------------------------------------------------------

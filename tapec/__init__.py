@@ -104,11 +104,17 @@ _FROM = {
     ),
     **dict.fromkeys(
         (
-            "associative_scan", "checkpoint", "cond", "fori_loop", "map", "scan", "switch",
+            "associative_scan",
+            "checkpoint",
+            "cond",
+            "fori_loop",
+            "map",
+            "scan",
+            "switch",
             "while_loop",
         ),
         "tapec.control",
-    ),  # fmt: skip
+    ),
     "check_grads": "tapec.testing",
     "clear_caches": "tapec.caches",
     "host_call": "tapec.host",
@@ -130,7 +136,9 @@ def __getattr__(name: str) -> Any:
     elif name == "numpy":
         value = import_module("tapec.numpy")
     else:
-        value = None if name.startswith("__") else import_module("tapec.tensor_namespace").find(name)
+        value = (
+            None if name.startswith("__") else import_module("tapec.tensor_namespace").find(name)
+        )
         if value is None:
             raise AttributeError(f"module 'tapec' has no attribute {name!r}")
     globals()[name] = value

@@ -183,7 +183,8 @@ def report(
     from tapec.codegen.counters import count, count_program
     from tapec.codegen.kernel import compile_kernel
     from tapec.codegen.objects import exported
-    from tapec.transforms import build, simplify
+    from tapec.ir.deferred import simplify
+    from tapec.transforms import build
 
     call()
     seconds: dict[str, float] = {}

@@ -341,7 +341,7 @@ def test_constants_matter_by_bits() -> None:
 
 
 def test_array_constants_and_attributes_matter() -> None:
-    text = "func @f(%x: f64[4]) -> (f64[2]) {{\n  %y = slice %x {{size=(2), start=({}), step=({})}} : f64[2]\n  return %y\n}}"  # noqa: E501
+    text = "func @f(%x: f64[4]) -> (f64[2]) {{\n  %y = slice %x {{size=(2), start=({}), step=({})}} : f64[2]\n  return %y\n}}"
     assert len({key(text.format(*p)) for p in ((0, 1), (1, 1), (0, 2))}) == 3
     dense = (
         "func @f() -> (i64[2]) {{\n  %c = constant {{value=dense({})}} : i64[2]\n  return %c\n}}"

@@ -189,7 +189,7 @@ def test_global_scalar_changes():
     global SCALE
     g = tapec.grad(lambda x: SCALE * x**2)
     try:
-        for SCALE, want in ((1.0, 6.0), (5.0, 30.0), (-2.0, -12.0), (1.0, 6.0), (3, 18.0)):  # noqa: B007
+        for SCALE, want in ((1.0, 6.0), (5.0, 30.0), (-2.0, -12.0), (1.0, 6.0), (3, 18.0)):
             assert g(3.0) == want
     finally:
         SCALE = 1.0

@@ -4,8 +4,6 @@ Every case is a function of arrays, called once with NumPy and once traced, lift
 by the reference interpreter.
 """
 
-# ruff: noqa: E501 (tables: one function a line)
-
 from __future__ import annotations
 
 from collections.abc import Callable

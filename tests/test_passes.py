@@ -409,7 +409,9 @@ def test_times_and_dumps() -> None:
 
 
 def test_an_unknown_pass_is_named() -> None:
-    with pytest.raises(ValueError, match="there is no pass 'csee'; passes are reroll, dce, cse, fold"):
+    with pytest.raises(
+        ValueError, match="there is no pass 'csee'; passes are reroll, dce, cse, fold"
+    ):
         run_passes(program(1), ["csee"])
 
 

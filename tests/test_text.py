@@ -49,7 +49,11 @@ def functions_of(name: str) -> list[Function]:
     cases = list(entry.samples.cases)
     if entry.elementwise:
         attrs = cases[0][1] if cases else {}
-        kinds = [("f64[3]",) * n for n in (1, 2, 3, 4)] + [("bool[]",), ("i64[2]",), ("bool[2]",) * 2]
+        kinds = [("f64[3]",) * n for n in (1, 2, 3, 4)] + [
+            ("bool[]",),
+            ("i64[2]",),
+            ("bool[2]",) * 2,
+        ]
         kinds += [("i64[2]", "i64[2]"), ("bool[2]", "f32[2]", "f32[2]")]
         cases = [(types, attrs) for types in kinds]
     out = []
@@ -62,9 +66,7 @@ def functions_of(name: str) -> list[Function]:
             continue
         fn = b.function(name, op.results)
         out.append(fn)
-        wrt = [
-            k for k, x in enumerate(xs) if x.type.dtype.kind == "f" and k not in entry.unknown
-        ]
+        wrt = [k for k, x in enumerate(xs) if x.type.dtype.kind == "f" and k not in entry.unknown]
         if wrt and not entry.nondifferentiable:
             out += [vjp(fn, wrt), jvp(fn, wrt)]
     return out

@@ -19,10 +19,10 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from suite.cases import cases  # noqa: E402
-from suite.peers import TOOLS  # noqa: E402
-from suite.report import render  # noqa: E402
-from suite.runner import Runner, read  # noqa: E402
+from suite.cases import cases
+from suite.peers import TOOLS
+from suite.report import render
+from suite.runner import Runner, read
 
 FOLDER = Path(__file__).resolve().parents[1]
 #: Cases whose second process is timed.

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import tapec  # noqa: E402
-from suite import basic  # noqa: E402
-from suite.adbench import gmm, gmm_constant, gmm_data  # noqa: E402
-from suite.namespaces import namespace  # noqa: E402
+import tapec
+from suite import basic
+from suite.adbench import gmm, gmm_constant, gmm_data
+from suite.namespaces import namespace
 
 ALLOWED = 1.3
 

@@ -25,12 +25,12 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-import numpy  # noqa: E402
+import numpy
 
-from suite import peers  # noqa: E402
-from suite.case import Case  # noqa: E402
-from suite.cases import find  # noqa: E402
-from suite.namespaces import namespace  # noqa: E402
+from suite import peers
+from suite.case import Case
+from suite.cases import find
+from suite.namespaces import namespace
 
 #: A batch takes at least this long, so that the clock costs nothing.
 BATCH_SECONDS = 20e-6
