@@ -197,13 +197,10 @@ def small(t: Type) -> bool:
 def reg_op(op: Op) -> bool:
     """Whether an op is straight-line code on register elements."""
     name = op.name
-    if name == "guard":
-        return True
     if "lapack" in op.attrs or "gemm" in op.attrs or name in ("scatter_add", "host_call"):
         return False
-    for r in op.results:
-        if r.type.size > SMALL:
-            return False
+    if any([r.type.size > SMALL for r in op.results]):
+        return False
     if name in ("slice", "constant", "iota"):
         return not (name == "constant" and isinstance(op.attrs["value"], Dense))
     if name in ("gather", "searchsorted"):
