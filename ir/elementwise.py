@@ -277,14 +277,9 @@ _unary(
 _unary("expm1", np.expm1, "math:expm1", cost=15, partials=lambda b, z, x: (_plus(b, 1, z),),
        sympy=lambda sp, x: sp.exp(x) - 1)  # fmt: skip
 # 1/(1 + exp(-x)); its partial stays finite where exp overflows and exact where it rounds to 1
-_unary(
-    "logistic",
-    lambda x: 1 / (1 + np.exp(-x)),
-    "own:logistic",
-    cost=20,
-    sympy=lambda sp, x: 1 / (1 + sp.exp(-x)),
-    partials=lambda b, z, x: (b.mul(z, b.unary("logistic", b.neg(x))),),
-)
+_unary("logistic", lambda x: 1 / (1 + np.exp(-x)), "own:logistic", cost=20,
+       partials=lambda b, z, x: (b.mul(z, b.unary("logistic", b.neg(x))),),
+       sympy=lambda sp, x: 1 / (1 + sp.exp(-x)))  # fmt: skip
 _unary("log", np.log, "math:log", cost=12, partials=lambda b, z, x: (_over(b, 1, x),),
        sympy=lambda sp, x: sp.log(x), samples=_POSITIVE)  # fmt: skip
 _unary("log2", np.log2, "math:log2", cost=12, partials=lambda b, z, x: (_over(b, 1 / LN2, x),),

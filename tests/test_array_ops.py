@@ -411,6 +411,7 @@ REFUSED: list[tuple[str, tuple[str, ...], dict[str, Any], type[Exception], str]]
      ValueError, "axis -1 is out of bounds for array of dimension 1"),
     ("cumsum", ("f64[]",), {"axis": 0, "reverse": False}, ValueError, "out of bounds"),
     ("sort", ("f64[3]",), {"axis": 1}, ValueError, "out of bounds"),
+    ("custom", ("f64[]",), {"mode": "none", "n_args": 1, "name": "f"}, TypeError, "no regions"),
     ("searchsorted", ("f64[3]", "i64[2]"), {"right": False}, TypeError, "one dtype"),
     ("searchsorted", ("f64[3,2]", "f64[2]"), {"right": False}, ValueError, "1-d"),
     ("gather", ("f64[3]", "f64[2]"), {"axes": (0,)},

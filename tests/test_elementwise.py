@@ -95,6 +95,8 @@ def differentiable(entry: OpDef) -> list[tuple[tuple[Any, ...], dict[str, Any]]]
     """The f64 signatures through which a derivative may pass."""
     found = []
     for dtypes, attrs in signatures(entry):
+        if entry.name == "stop":  # its derivative is not that of its value, on purpose
+            continue
         (out,) = entry.infer(tuple(Type(t) for t in dtypes), attrs)
         if F64 in dtypes and out.dtype is F64:
             found.append((dtypes, attrs))
@@ -250,6 +252,8 @@ def test_derivatives_against_sympy(entry: OpDef) -> None:
 def test_modes_and_differences_agree(entry: OpDef, dtype: Any) -> None:
     """<ct, J t> = <Jᵀ ct, t> = the central difference along t."""
     rng = rng_of(entry.name)
+    if entry.samples.ulp > 1e5:
+        pytest.skip("SciPy's values are too coarse for differences")
     for dtypes, attrs in signatures(entry):
         if dtypes[-1] is not dtype:
             continue

@@ -24,7 +24,7 @@ import numpy
 
 __all__ = ["FLAGS", "Native", "compiler", "library"]
 
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fPIC", "-shared")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fPIC")
 
 HEADER = """
 #include <math.h>
@@ -312,9 +312,12 @@ def library(source: str, flags: Sequence[str] = FLAGS) -> ctypes.CDLL:
         raise RuntimeError("gcc is not installed")
     key = hashlib.sha256("\0".join((source, *flags)).encode()).hexdigest()[:16]
     folder = Path(tempfile.mkdtemp(prefix="suite-"))
-    code, made = folder / f"{key}.c", folder / f"{key}.so"
+    code, compiled, made = (folder / f"{key}{end}" for end in (".c", ".o", ".so"))
     code.write_text(source)
-    subprocess.run([gcc, *flags, str(code), "-o", str(made), "-lm"], check=True)
+    subprocess.run([gcc, *flags, "-c", str(code), "-o", str(compiled)], check=True)
+    # Linked without -ffast-math: with it, loading the library would flush subnormal numbers to
+    # zero in the whole process.
+    subprocess.run([gcc, "-shared", str(compiled), "-o", str(made), "-lmvec", "-lm"], check=True)
     loaded = ctypes.CDLL(str(made))
     shutil.rmtree(folder)
     return loaded
