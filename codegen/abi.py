@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapec.codegen import engine, libraries
+from tapec.codegen import engine, libraries, results
 from tapec.codegen.callable_type import (
     SLOW_OFFSET,
     callable_type,
@@ -62,20 +62,19 @@ from tapec.codegen.entry import (
     Arg,
     EntrySpec,
     EntryText,
-    LayoutError,
     ReadKind,
     Result,
     Structure,
-    check_layout,
     entry_text,
 )
+from tapec.codegen.layout import LayoutError, check_layout
 from tapec.codegen.objects import COUNTDOWN, exported, text_object
 
 __all__ = [
     "Arg", "EntrySpec", "EntryText", "LayoutError", "MISS", "NEVER", "Read", "Result",
     "SLOW_OFFSET", "Structure", "Variant", "build_variant", "callable_type", "check_layout",
     "entry_text", "forget_entries", "install", "keepalives", "link_chain", "load_variant",
-    "new_callable", "release_workspaces", "slow_of", "trace_depth",
+    "new_callable", "release_memory", "slow_of", "trace_depth",
 ]  # fmt: skip
 
 #: A number of calls that is not reached.
@@ -127,11 +126,13 @@ class Variant:
     """
 
     __slots__ = (
-        "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_reads",
-        "_statics", "address", "countdown", "library", "spec",
+        "__weakref__", "_caller", "_captured", "_data", "_first_capture", "_following", "_kept",
+        "_reads", "_statics", "address", "countdown", "library", "spec",
     )  # fmt: skip
 
-    def __init__(self, library: engine.Library, spec: EntrySpec, data: Any) -> None:
+    def __init__(
+        self, library: engine.Library, spec: EntrySpec, data: Any, kept: dict[int, int | None]
+    ) -> None:
         self.library = library
         self.spec = spec
         self.address = library.address("entry")
@@ -147,8 +148,9 @@ class Variant:
         data[NEXT_WORD] = slow_entry()
         for i, value in enumerate(self._statics):
             data[FIRST_WORD + i] = id(value)
-        if STACK_BYTES < spec.workspace_bytes <= KEPT_BYTES:
-            weakref.finalize(self, _free_workspace, data).atexit = False
+        self._kept = kept
+        if kept or STACK_BYTES < spec.workspace_bytes <= KEPT_BYTES:
+            weakref.finalize(self, _let_go, data, kept).atexit = False
             _keeping.add(self)
 
     def set_next(self, following: Variant | None) -> None:
@@ -200,25 +202,26 @@ def _described(arg: Arg) -> str:
     return repr(arg.value if arg.kind == "static" else arg.type)
 
 
-#: Variants that may keep a workspace between calls.
+#: Variants that may keep memory between calls.
 _keeping: weakref.WeakSet[Variant] = weakref.WeakSet()
 _raw_free = ctypes.pythonapi.PyMem_RawFree
 _raw_free.restype = None
 _raw_free.argtypes = [ctypes.c_void_p]
 
 
-def _free_workspace(data: Any) -> None:
+def _let_go(data: Any, kept: dict[int, int | None]) -> None:
     block, data[WORKSPACE_WORD] = data[WORKSPACE_WORD], 0
     _raw_free(block)
+    results.release(data, kept)
 
 
-def release_workspaces() -> None:
-    """Free the memory that variants keep for their next calls.
+def release_memory() -> None:
+    """Free the workspaces and results that variants keep for their next calls.
 
-    Entries take and return it while they hold the GIL, so none is in use here.
+    Entries take and return them while they hold the GIL, so none is in use here.
     """
     for variant in list(_keeping):
-        _free_workspace(variant._data)
+        _let_go(variant._data, variant._kept)
 
 
 def build_variant(
@@ -258,6 +261,7 @@ def load_variant(
     addresses = libraries.resolve(
         name for name in (*entry.symbols, *symbols) if name not in _OWN_SYMBOLS
     )
+    addresses |= results.addresses()
     addresses["tapec.data"] = ctypes.addressof(data)
     addresses["tapec.slow"] = slow_entry()
     addresses["tapec.trace_depth"] = ctypes.addressof(trace_depth)
@@ -267,7 +271,7 @@ def load_variant(
         addresses[COUNTDOWN] = ctypes.addressof(countdown)
     code = [kernel_code, _entry_code(entry.text)]
     library = engine.link(code, addresses, ["entry", "direct"])
-    variant = Variant(library, spec, data)
+    variant = Variant(library, spec, data, entry.kept)
     variant.countdown = countdown
     variant.set_captured(captured)
     variant.set_reads(reads)
@@ -284,7 +288,7 @@ def forget_entries() -> None:
     _entry_code.cache_clear()
 
 
-_OWN_SYMBOLS = {COUNTDOWN, "tapec.data", "tapec.slow", "tapec.trace_depth"}
+_OWN_SYMBOLS = {COUNTDOWN, "tapec.data", "tapec.slow", "tapec.trace_depth", *results.SYMBOLS}
 _chain_lock = threading.Lock()
 
 

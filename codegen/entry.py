@@ -19,19 +19,17 @@ Invariants
 from __future__ import annotations
 
 import ctypes
-import functools
-import platform
-import types
-from typing import Any, Literal, NamedTuple
+import math
+from typing import Literal, NamedTuple
 
-import numpy as np
-
+from tapec.codegen import results
+from tapec.codegen.layout import DESCR, DIMS, FLAGS, ITEMS, ND, PAYLOAD, TYPE, WORD
 from tapec.ir.core import Type
 
 __all__ = [
-    "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "LayoutError", "NEXT_WORD",
+    "Arg", "EntrySpec", "EntryText", "FIRST_WORD", "KEPT_BYTES", "NEXT_WORD",
     "READ_WORDS", "ReadKind", "Result", "STACK_BYTES", "Structure", "WORKSPACE_WORD",
-    "check_layout", "entry_text",
+    "entry_text",
 ]  # fmt: skip
 
 # Leaves are result indices or None.
@@ -78,67 +76,17 @@ class EntrySpec(NamedTuple):
 
 
 class EntryText(NamedTuple):
-    """LLVM text of the entry, the symbols it needs besides ``kernel``, and the size of the
-    variant's data block."""
+    """LLVM text of the entry, the symbols it needs besides ``kernel``, the size of the variant's
+    data block, and where that holds what is kept (see ``results.release``)."""
 
     text: str
     symbols: frozenset[str]
     data_words: int
+    kept: dict[int, int | None]
 
-
-class LayoutError(ImportError):
-    """This Python or NumPy stores floats or arrays differently from what native entries read."""
-
-
-# ---- object layout -------------------------------------------------------------------------------
-
-_WORD = 8
-_PAYLOAD = object.__basicsize__  # of a float: the value; of an array: the fields below
-_TYPE = object.__basicsize__ - _WORD
-_ND, _DIMS, _DESCR, _FLAGS = _PAYLOAD + 8, _PAYLOAD + 16, _PAYLOAD + 40, _PAYLOAD + 48
-_C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
-_ITEMS = tuple.__basicsize__  # of a tuple: the first item
-
-
-@functools.cache
-def check_layout() -> None:
-    """Raise ``LayoutError`` unless known objects read as expected."""
-    value = 1.2345678901234567e100
-    array = np.arange(6.0).reshape(2, 3)
-    strided = array[:, ::2]
-    dims = _read(ctypes.c_void_p, array, _DIMS) or 0
-    pair = (value, array)
-    reads = {
-        "pointer size": ctypes.sizeof(ctypes.c_void_p) == _WORD,
-        "float type": _read(ctypes.c_void_p, value, _TYPE) == id(float),
-        "float value": _read(ctypes.c_double, value, _PAYLOAD) == value,
-        "tuple items": [_read(ctypes.c_void_p, pair, _ITEMS + i) for i in (0, _WORD)]
-        == [id(value), id(array)],
-        "array type": _read(ctypes.c_void_p, array, _TYPE) == id(np.ndarray),
-        "array data": _read(ctypes.c_void_p, array, _PAYLOAD) == array.ctypes.data,
-        "array nd": _read(ctypes.c_int, array, _ND) == 2,
-        "array shape": bool(dims) and list((ctypes.c_ssize_t * 2).from_address(dims)) == [2, 3],
-        "array dtype": _read(ctypes.c_void_p, array, _DESCR) == id(np.dtype("f8")),
-        "array flags": _read(ctypes.c_int, array, _FLAGS) & 0x103 == 0x101,
-        "cell contents": _read(ctypes.c_void_p, types.CellType(array), _PAYLOAD) == id(array),
-        "strided flags": _read(ctypes.c_int, strided, _FLAGS) & 0x101 == 0x100,
-    }
-    wrong = [what for what, right in reads.items() if not right]
-    if wrong:
-        raise LayoutError(
-            f"tapec cannot call native code in Python {platform.python_version()} with "
-            f"NumPy {np.__version__}: unexpected {', '.join(wrong)}"
-        )
-
-
-def _read(kind: Any, obj: object, offset: int) -> Any:
-    return kind.from_address(id(obj) + offset).value
-
-
-# ---- entry text ----------------------------------------------------------------------------------
 
 # Words of a variant's data block: the next entry, a free workspace, then the static objects, then
-# the captured pointers.
+# the captured pointers, then the reads, then the slots of kept results.
 NEXT_WORD, WORKSPACE_WORD, FIRST_WORD = 0, 1, 2
 # After those, per read: the cell, the dict and the key, or the address and the size; then what is
 # expected: an object, a number, or the address of a copy.
@@ -147,9 +95,9 @@ READ_WORDS = {"cell": 2, "dict": 3, "size": 2, "bytes": 3}
 # unless it is so large that idle memory would matter more than an allocation.
 STACK_BYTES, KEPT_BYTES = 16 << 10, 64 << 20
 _ALIGN = 64
+_C_CONTIGUOUS, _ALIGNED = 0x1, 0x100
 
 _DECLARATIONS = {
-    "PyArray_New": "declare ptr @PyArray_New(ptr, i32, ptr, i32, ptr, ptr, i32, i32, ptr)",
     "PyArray_Scalar": "declare ptr @PyArray_Scalar(ptr, ptr, ptr)",
     "PyBool_FromLong": f"declare ptr @PyBool_FromLong(i{8 * ctypes.sizeof(ctypes.c_long)})",
     "PyDict_GetItem": "declare ptr @PyDict_GetItem(ptr, ptr)",
@@ -167,6 +115,7 @@ _DECLARATIONS = {
     "Py_DecRef": "declare void @Py_DecRef(ptr)",
     "Py_IncRef": "declare void @Py_IncRef(ptr)",
     "memcmp": "declare i32 @memcmp(ptr, ptr, i64)",
+    **results.SYMBOLS,
 }
 
 
@@ -226,6 +175,11 @@ class _EntryWriter:
         self.owned: list[str] = []
         self.valid = 0
         self.undo: set[int] = set()
+        statics = sum(a.kind == "static" for a in spec.args)
+        self.first_capture = FIRST_WORD + statics
+        self.first_read = self.first_capture + spec.captures
+        self.words = self.first_read + sum(READ_WORDS[k] for k in spec.reads)
+        self.kept: dict[int, int | None] = {}
 
     def let(self, expression: str) -> str:
         self.serial += 1
@@ -249,7 +203,7 @@ class _EntryWriter:
         return self.let(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
 
     def data_word(self, word: int) -> str:
-        return self.address("@tapec.data", word * _WORD)
+        return self.address("@tapec.data", word * WORD)
 
     def data(self, name: str, type_: str = "i8") -> str:
         """An external object."""
@@ -321,22 +275,27 @@ class _EntryWriter:
 
     def write(self) -> EntryText:
         spec = self.spec
-        statics = sum(a.kind == "static" for a in spec.args)
-        inputs = len(spec.args) - statics + spec.captures
+        inputs = sum(a.kind != "static" for a in spec.args) + spec.captures
         self.do(f"%in = alloca [{max(inputs, 1)} x ptr]")
         self.do(f"%out = alloca [{max(len(spec.results), 1)} x ptr]")
         self.check_arguments()
         for i in range(spec.captures):
-            pointer = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics + i)}")
-            slot = self.address("%in", (inputs - spec.captures + i) * _WORD)
+            pointer = self.let(f"load ptr, ptr {self.data_word(self.first_capture + i)}")
+            slot = self.address("%in", (inputs - spec.captures + i) * WORD)
             self.do(f"store ptr {pointer}, ptr {slot}")
         boxes = self.allocate_outputs()
         self.run_kernel()
-        objects = [
-            self.box(result, slot) if result.kind != "array" else slot
-            for result, slot in zip(spec.results, boxes)
-        ]
-        self.do(f"ret ptr {self.assemble(objects)}")
+        if self.all_floats():
+            slot = self.data_word(self.keep(1, None))
+            arguments = f"ptr {slot}, i64 {len(boxes)}, ptr {boxes[0]}"
+            whole = self.let(self.api("ptr", "tapec.floats", arguments))
+        else:
+            objects = [
+                self.box(result, slot) if result.kind != "array" else slot
+                for result, slot in zip(spec.results, boxes)
+            ]
+            whole = self.assemble(objects)
+        self.do(f"ret ptr {whole}")
         for count in sorted(self.undo):
             self.at(f"undo{count}")
             self.drop(count)
@@ -345,7 +304,7 @@ class _EntryWriter:
         self.do(f"%missed = musttail call ptr %next{_PASSED.format('null')}")
         self.do("ret ptr %missed")
         body, self.lines = self.lines, []
-        current = self.current(FIRST_WORD + statics + spec.captures)
+        current = self.current(self.first_read)
         text = "\n".join(
             [
                 _FUNCTIONS.replace("{checked}", "current" if spec.reads else "body"),
@@ -356,8 +315,23 @@ class _EntryWriter:
                 "}\n",
             ]
         )
-        words = FIRST_WORD + statics + spec.captures + sum(READ_WORDS[k] for k in spec.reads)
-        return EntryText(text, frozenset(self.symbols), words)
+        return EntryText(text, frozenset(self.symbols), self.words, self.kept)
+
+    def all_floats(self) -> bool:
+        """Whether the whole is a tuple of all results in order, which are double floats."""
+        found, structure = self.spec.results, self.spec.structure
+        return (
+            isinstance(structure, tuple)
+            and len(found) > 0
+            and structure == tuple(range(len(found)))
+            and all(r.kind == "float" and r.type.dtype.bits == 64 for r in found)
+        )
+
+    def keep(self, words: int, size: int | None) -> int:
+        """Reserve slots for a kept result: the first of so many words."""
+        self.kept[self.words] = size
+        self.words += words
+        return self.words - words
 
     def current(self, word: int) -> list[str]:
         """The function ``@current``: ``@body`` if every read gives the object it gave, else a
@@ -371,7 +345,7 @@ class _EntryWriter:
                 for k in range(READ_WORDS[kind])
             ]
             if kind == "cell":
-                self.require("ptr", self.field("ptr", where[0], _PAYLOAD), want)
+                self.require("ptr", self.field("ptr", where[0], PAYLOAD), want)
             elif kind == "dict":
                 arguments = f"ptr {where[0]}, ptr {where[1]}"
                 self.require("ptr", self.let(self.api("ptr", "PyDict_GetItem", arguments)), want)
@@ -402,14 +376,14 @@ class _EntryWriter:
         statics = 0
         inputs: list[tuple[str, Arg]] = []
         for i, arg in enumerate(args):
-            obj = self.field("ptr", "%args", i * _WORD)
+            obj = self.field("ptr", "%args", i * WORD)
             if arg.kind == "static":
                 want = self.let(f"load ptr, ptr {self.data_word(FIRST_WORD + statics)}")
                 self.require("ptr", obj, want)
                 statics += 1
             else:
                 class_ = self.data("PyFloat_Type" if arg.kind == "float" else "PyArray_Type")
-                self.require("ptr", self.field("ptr", obj, _TYPE), class_)
+                self.require("ptr", self.field("ptr", obj, TYPE), class_)
                 inputs.append((obj, arg))
         self.check()
         arrays = [(obj, arg.type) for obj, arg in inputs if arg.kind == "array" and arg.type]
@@ -418,54 +392,58 @@ class _EntryWriter:
         self.check()
         for obj, type_ in arrays:
             if type_.ndim:
-                dims = self.field("ptr", obj, _DIMS)
+                dims = self.field("ptr", obj, DIMS)
                 for axis, n in enumerate(type_.shape):
-                    self.require("i64", self.field("i64", dims, axis * _WORD), n)
+                    self.require("i64", self.field("i64", dims, axis * WORD), n)
         self.check()
         for i, (obj, arg) in enumerate(inputs):
             is_float = arg.kind == "float"
-            data = self.address(obj, _PAYLOAD) if is_float else self.field("ptr", obj, _PAYLOAD)
-            self.do(f"store ptr {data}, ptr {self.address('%in', i * _WORD)}")
+            data = self.address(obj, PAYLOAD) if is_float else self.field("ptr", obj, PAYLOAD)
+            self.do(f"store ptr {data}, ptr {self.address('%in', i * WORD)}")
 
     def require_layout(self, obj: str, type_: Type) -> None:
         dtype = self.data(f"tapec.dtype.{type_.dtype.np.name}")
-        self.require("ptr", self.field("ptr", obj, _DESCR), dtype)
-        self.require("i32", self.field("i32", obj, _ND), type_.ndim)
+        self.require("ptr", self.field("ptr", obj, DESCR), dtype)
+        self.require("i32", self.field("i32", obj, ND), type_.ndim)
         needed = _C_CONTIGUOUS | _ALIGNED
-        flags = self.let(f"and i32 {self.field('i32', obj, _FLAGS)}, {needed}")
+        flags = self.let(f"and i32 {self.field('i32', obj, FLAGS)}, {needed}")
         self.require("i32", flags, needed)
 
     def allocate_outputs(self) -> list[str]:
-        """New arrays, and stack slots for scalars; their addresses go to %out."""
+        """Arrays, and stack slots for scalars; their addresses go to %out."""
         places = []
+        together = self.all_floats()
+        if together:
+            # Allocas belong in the entry block, or they would be dynamic.
+            self.lines.insert(0, f"  %floats = alloca [{len(self.spec.results)} x double]")
         for i, (kind, type_) in enumerate(self.spec.results):
             if kind == "array":
-                dims = "null"
-                if type_.ndim:
-                    dims = f"@tapec.dims{i}"
-                    sizes = ", ".join(f"i64 {n}" for n in type_.shape)
-                    self.globals.append(f"{dims} = private constant [{type_.ndim} x i64] [{sizes}]")
-                place = self.new(
-                    self.api(
-                        "ptr",
-                        "PyArray_New",
-                        f"ptr {self.data('PyArray_Type')}, i32 {type_.ndim}, ptr {dims}, "
-                        f"i32 {type_.dtype.np.num}, ptr null, ptr null, i32 0, i32 0, ptr null",
-                    )
-                )
+                place = self.new(self.array(i, type_))
             else:
                 if type_.ndim:
                     raise ValueError(f"result {i} of kind {kind!r} has shape {type_.shape}")
-                # Allocas belong in the entry block, or they would be dynamic.
-                self.lines.insert(0, f"  %slot{i} = alloca [2 x i64], align 16")
-                place = f"%slot{i}"
+                if together:
+                    place = self.address("%floats", i * WORD)
+                else:
+                    place = f"%slot{i}"
+                    self.lines.insert(0, f"  {place} = alloca [2 x i64], align 16")
             places.append(place)
         self.check_new()
         for i, place in enumerate(places):
             is_array = self.spec.results[i].kind == "array"
-            pointer = self.field("ptr", place, _PAYLOAD) if is_array else place
-            self.do(f"store ptr {pointer}, ptr {self.address('%out', i * _WORD)}")
+            pointer = self.field("ptr", place, PAYLOAD) if is_array else place
+            self.do(f"store ptr {pointer}, ptr {self.address('%out', i * WORD)}")
         return places
+
+    def array(self, i: int, type_: Type) -> str:
+        """The call that gives an array for result ``i``."""
+        bytes_ = type_.dtype.np.itemsize * math.prod(type_.shape)
+        words = ", ".join(f"i64 {n}" for n in (type_.ndim, bytes_, *type_.shape))
+        form = f"@tapec.form{i}"
+        self.globals.append(f"{form} = private constant [{2 + type_.ndim} x i64] [{words}]")
+        slots = self.data_word(self.keep(results.ARRAY_WORDS, bytes_))
+        descr = self.data(f"tapec.dtype.{type_.dtype.np.name}")
+        return self.api("ptr", "tapec.array", f"ptr {slots}, ptr {form}, ptr {descr}")
 
     def run_kernel(self) -> None:
         size = self.spec.workspace_bytes
@@ -577,7 +555,7 @@ class _EntryWriter:
                     self.do(self.api("void", "Py_IncRef", f"ptr {none}"))
                 if class_ == "PyTuple":
                     # What PyTuple_SET_ITEM does: nobody else has seen this tuple yet.
-                    self.do(f"store ptr {item}, ptr {self.address(made, _ITEMS + i * _WORD)}")
+                    self.do(f"store ptr {item}, ptr {self.address(made, ITEMS + i * WORD)}")
                 else:
                     item = self.api("i32", "PyList_SetItem", f"ptr {made}, i64 {i}, ptr {item}")
                     self.let(item)

@@ -19,5 +19,5 @@ def clear_caches() -> None:
 
     api.forget()
     abi.forget_entries()
-    abi.release_workspaces()
+    abi.release_memory()
     disk.clear()
