@@ -22,15 +22,16 @@ import tapec
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 
-def best(function: Callable[[], Any], number: int, repeat: int = 7) -> float:
-    """Seconds per call: the best of several rounds."""
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        for _ in range(number):
-            function()
-        times.append((time.perf_counter() - start) / number)
-    return min(times)
+def best(functions: list[Callable[[], Any]], number: int, rounds: int = 7) -> list[float]:
+    """Seconds per call of each: the best of several rounds, taken in turns."""
+    times: list[list[float]] = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, found in zip(functions, times):
+            start = time.perf_counter()
+            for _ in range(number):
+                function()
+            found.append((time.perf_counter() - start) / number)
+    return [min(found) for found in times]
 
 
 def small(lib: Any) -> Callable[[], Any]:
@@ -83,30 +84,29 @@ def main() -> None:
         ("Hessian-vector product, 100 elements", second_order, 500, 1),
     ]
     print(f"{'':42}{'tapec':>10}{'torch':>10}{'ratio':>8}")
+    libraries = [tapec] if torch is None else [tapec, torch]
     for name, make, number, operations in rows:
-        first = make(tapec)
+        programs = [make(library) for library in libraries]
         start = time.perf_counter()
-        first()
+        programs[0]()
         cold = (time.perf_counter() - start) / operations
-        ours = best(first, number) / operations
-        theirs = best(make(torch), number) / operations if torch is not None else None
-        show(name, ours, theirs)
+        show(name, [t / operations for t in best(programs, number)])
         if operations > 1:
             print(f"{'  the first time':42}{1e6 * cold:8.2f}µs")
     try:
         import digits
 
-        _, _, ours = digits.train(tapec, epochs=10)
+        digits.data()
     except ImportError:
         print("digits: scikit-learn is not installed")
         return
-    theirs = digits.train(torch, epochs=10)[2] if torch is not None else None
-    show("a step on the digits, batch 64, Adam", ours, theirs)
+    steps = [[digits.train(library, epochs=2)[2] for library in libraries] for _ in range(7)]
+    show("a step on the digits, batch 64, Adam", [min(times) for times in zip(*steps)])
 
 
-def show(name: str, ours: float, theirs: float | None) -> None:
-    other = "" if theirs is None else f"{1e6 * theirs:8.2f}µs{ours / theirs:8.2f}"
-    print(f"{name:42}{1e6 * ours:8.2f}µs{other}")
+def show(name: str, times: list[float]) -> None:
+    other = f"{1e6 * times[1]:8.2f}µs{times[0] / times[1]:8.2f}" if len(times) > 1 else ""
+    print(f"{name:42}{1e6 * times[0]:8.2f}µs{other}")
 
 
 if __name__ == "__main__":

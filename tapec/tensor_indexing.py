@@ -20,7 +20,7 @@ from tapec.tensor_record import apply
 
 __all__ = ["getitem", "setitem"]
 
-_plans: dict[Any, Any] = {}
+_WHOLE = slice(None)
 
 
 def _here() -> str:
@@ -85,7 +85,7 @@ def _parts(x: Tensor, key: Any) -> list[Any]:
             f"{_here()}too many indices for a tensor of dimension {x._type.ndim}"
         )
     at = len(out) if dots is None else dots
-    out[at:at] = [slice(None)] * rest
+    out[at:at] = [_WHOLE] * rest
     return out
 
 
@@ -134,7 +134,9 @@ def getitem(x: Tensor, key: Any) -> Any:
     if not advanced:
         return _basic(x, parts)
     # basic parts first; the index tensors then stand on axes of the result
-    base = _basic(x, [slice(None) if isinstance(k, Tensor) else k for k in parts])
+    base = x
+    if not all([isinstance(k, Tensor) or k == _WHOLE for k in parts]):
+        base = _basic(x, [_WHOLE if isinstance(k, Tensor) else k for k in parts])
     axes = []
     axis = 0
     for k in parts:
