@@ -5,11 +5,7 @@ they depend: what is uniform over the vector axis is computed as a scalar before
 loop and repeated over the lanes there.  Trip counts are static, so the remainder of the
 vector loop is one straight masked step with a constant mask.
 
-Reductions, by where their axes stand in the loop order:
-
-``lanes``   the vector axis is reduced: vector accumulators, folded by a fixed tree when the
-            innermost kept loop ends its iteration (or the nest ends);
-``memory``  the vector axis is kept: accumulate into the result array.
+How reductions accumulate is in ``reducer``.
 """
 
 from __future__ import annotations
@@ -18,20 +14,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapec.codegen.body import Node, affine, strides_of
+from tapec.codegen.multiply_add import fused_products
 from tapec.codegen.order import (
     accesses as all_accesses,
 )
 from tapec.codegen.order import (
     collapse,
-    result_strides,
     sine_pairs,
     vector_axis,
     width,
 )
 from tapec.codegen.plan import Nest
-from tapec.codegen.scalars import constant, convert, emit_op, identity, llvm_type, reduce_step
-from tapec.codegen.vectors import fold_lanes, load_vector, memory_type, splat, store_vector
-from tapec.ir.core import BOOL, I64, DType, Op, Value
+from tapec.codegen.reducer import Reducer, fill_identity
+from tapec.codegen.scalars import (
+    constant,
+    convert,
+    emit_op,
+    llvm_type,
+    multiply_add,
+    reduce_step,
+)
+from tapec.codegen.target import host
+from tapec.codegen.vectors import load_vector, memory_type, splat, store_vector
+from tapec.ir.core import BOOL, I64, DType, Value
 from tapec.ir.opdef import OPS
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ def emit_nest(k: KernelEmitter, nest: Nest) -> None:
     """Emit one nest at the current place of the kernel."""
     if not nest.parts:
         for r in nest.reduces:
-            _fill_identity(k, r)
+            fill_identity(k, r)
         return
     everything = [n for _, nodes, _ in nest.parts for n in nodes]
     found = all_accesses(nest, everything)
@@ -79,85 +84,13 @@ def emit_nest(k: KernelEmitter, nest: Nest) -> None:
         vector = next((g for g in groups if best in g), groups[-1])
         groups = [g for g in groups if g is not vector] + [vector]
     w = width(nest)
-    reducers = [_Reducer(k, nest, r, groups, w) for r in nest.reduces]
+    reducers = [Reducer(k, nest, r, groups, w) for r in nest.reduces]
     for reducer in reducers:
         reducer.start()
     for segment, nodes, roots in nest.parts:
         _Part(k, nest, segment, nodes, roots, groups, w, reducers).emit()
     for reducer in reducers:
         reducer.finish()
-
-
-def _fill_identity(k: KernelEmitter, op: Op) -> None:
-    """Fill a reduction's result with its neutral element."""
-    result = op.results[0]
-    dtype = result.type.dtype
-    value = constant(identity(op.name[7:], dtype), dtype)
-    if k.program.kind[result] == "reg":
-        k.set_regs(result, [value])
-        return
-    pointer = k.pointer(result)
-    index = k.open_loop(result.type.size)
-    store_vector(k, dtype, value, pointer, index, 1, 1, 1)
-    k.close_loop()
-
-
-class _Reducer:
-    """Where and how one reduction of a nest accumulates."""
-
-    def __init__(self, k: KernelEmitter, nest: Nest, op: Op, groups: list[list[int]], w: int):
-        self.k, self.op, self.w = k, op, w
-        self.kind = op.name[len("reduce_") :]
-        self.result = op.results[0]
-        self.dtype = self.result.type.dtype
-        self.strides = result_strides(op)
-        axes = set(op.attrs["axes"])
-        reduced = [g[0] in axes for g in groups]
-        self.lanes = not groups or reduced[-1]
-        kept = [p for p, r in enumerate(reduced) if not r]
-        #: loop position whose body resets and folds the accumulators; −1: the whole nest
-        self.level = max(kept, default=-1)
-        self.accumulate = len(nest.parts) > 1 or any(reduced[: max(self.level, 0)])
-        self.in_memory = self.level >= 0
-        self.slots: list[str] = []
-
-    def start(self) -> None:
-        k = self.k
-        if not self.lanes or (self.in_memory and self.accumulate):
-            _fill_identity(k, self.op)
-        if self.lanes:
-            vt = llvm_type(self.dtype, self.w)
-            self.slots = [k.alloca(vt) for _ in range(4)]
-            if not self.in_memory:
-                self.reset()
-
-    def reset(self) -> None:
-        vt = llvm_type(self.dtype, self.w)
-        value = constant(identity(self.kind, self.dtype), self.dtype, self.w)
-        for s in self.slots:
-            self.k.em.line(f"store {vt} {value}, ptr {s}")
-
-    def folded(self) -> str:
-        vt = llvm_type(self.dtype, self.w)
-        vectors = [self.k.em.let(f"load {vt}, ptr {s}") for s in self.slots]
-        return fold_lanes(self.k, self.kind, self.dtype, vectors, self.w)
-
-    def flush(self, index: str) -> None:
-        """Fold into the result element at ``index`` (elements)."""
-        k, value = self.k, self.folded()
-        pointer = k.pointer(self.result)
-        if self.accumulate:
-            old = load_vector(k, self.dtype, pointer, index, 1, 1, 1)
-            value = reduce_step(k.em, self.kind, self.dtype, 1, old, value)
-        store_vector(k, self.dtype, value, pointer, index, 1, 1, 1)
-
-    def finish(self) -> None:
-        if self.lanes and not self.in_memory:
-            value = self.folded()
-            if self.k.program.kind[self.result] == "reg":
-                self.k.set_regs(self.result, [value])
-            else:
-                store_vector(self.k, self.dtype, value, self.k.pointer(self.result), "0", 1, 1, 1)
 
 
 class _Part:
@@ -172,7 +105,7 @@ class _Part:
         roots: list[Node | None],
         groups: list[list[int]],
         w: int,
-        reducers: list[_Reducer],
+        reducers: list[Reducer],
     ) -> None:
         self.k, self.nest, self.nodes, self.w = k, nest, nodes, w
         self.rank = len(nest.space)
@@ -204,6 +137,18 @@ class _Part:
                 if node.axes & loop.axes and loop.extent > 1:
                     level = p
             self.level[node] = level
+        #: products that are part of an addition, see ``multiply_add``
+        self.fused: dict[Node, Node] = {}
+        if host().has_fma:
+            last = len(self.loops) - 1
+            summed = [
+                n
+                for r, n in self.reduce_roots
+                if r.kind == "sum" and last >= 0 and self.level[n] == last
+            ]
+            stored = [n for _, n in self.store_roots]
+            stored += [n for _, n in self.reduce_roots if n not in summed]
+            self.fused = fused_products(nodes, stored, summed, self.level)
 
     # -- addresses ------------------------------------------------------------------
 
@@ -251,7 +196,7 @@ class _Part:
         if level == last and last >= 0 and self.loops[last].extent > 1:
             return
         for node in self.nodes:
-            if self.level[node] == level:
+            if self.level[node] == level and node not in self.fused:
                 self.scalar[node] = self._node(node, 1, "0", 1)
 
     def _outer(self, p: int) -> None:
@@ -406,7 +351,7 @@ class _Part:
         if not single:
             self.lanes = {}
             for node in self.nodes:
-                if self.level[node] == last:
+                if self.level[node] == last and node not in self.fused:
                     self.lanes[node] = self._node(node, w, index, lanes)
         for s, root in self.store_roots:
             dtype = s.target.type.dtype
@@ -419,30 +364,35 @@ class _Part:
             store_vector(k, dtype, value, pointer, index, stride, w, lanes)
         out: list[list[str]] = []
         for (r, root), acc in zip(self.reduce_roots, accs):
-            value = self._lanes(root, w)
             out.append([])
             if not r.lanes:
                 pointer = self._pointer(r.result, 0, r.strides, r.dtype)
                 stride = 1 if single else r.strides[self.loops[-1].last]
                 old = load_vector(k, r.dtype, pointer, index, stride, w, lanes)
-                value = reduce_step(em, r.kind, r.dtype, w, old, value)
+                value = self._reduced(r, root, w, old)
                 store_vector(k, r.dtype, value, pointer, index, stride, w, lanes)
             elif w == 1:
                 # no lanes here: fold into lane 0
                 vt, t = llvm_type(r.dtype, self.w), llvm_type(r.dtype)
                 old = em.let(f"load {vt}, ptr {r.slots[0]}")
                 lane = em.let(f"extractelement {vt} {old}, i64 0")
-                value = reduce_step(em, r.kind, r.dtype, 1, lane, value)
+                value = self._reduced(r, root, 1, lane)
                 new = em.let(f"insertelement {vt} {old}, {t} {value}, i64 0")
                 em.line(f"store {vt} {new}, ptr {r.slots[0]}")
             else:
+                value = self._reduced(r, root, w, acc[0])
                 if lanes < w:
-                    vt = llvm_type(r.dtype, w)
-                    neutral = constant(identity(r.kind, r.dtype), r.dtype, w)
-                    mask = f"{llvm_type(BOOL, w)} {k.mask(w, lanes)}"
-                    value = em.let(f"select {mask}, {vt} {value}, {vt} {neutral}")
-                out[-1].append(reduce_step(em, r.kind, r.dtype, w, acc[0], value))
+                    vt, mask = llvm_type(r.dtype, w), f"{llvm_type(BOOL, w)} {k.mask(w, lanes)}"
+                    value = em.let(f"select {mask}, {vt} {value}, {vt} {acc[0]}")
+                out[-1].append(value)
         return out
+
+    def _reduced(self, r: Reducer, root: Node, w: int, before: str) -> str:
+        """One more term of a reduction."""
+        if self.fused.get(root) is root:
+            x, y = (self._arg(a, w) for a in root.args)
+            return multiply_add(self.k.em, r.dtype, w, x, y, before)
+        return reduce_step(self.k.em, r.kind, r.dtype, w, before, self._lanes(root, w))
 
     # -- nodes ----------------------------------------------------------------------
 
@@ -459,6 +409,10 @@ class _Part:
             assert node.op is not None
             if node in self.pairs:
                 return self._sine_or_cosine(node, w)
+            if node.op.name in ("add", "sub"):
+                for side, p in enumerate(node.args):
+                    if self.fused.get(p) is node:
+                        return self._multiply_add(node, p, side, w)
             return emit_op(em, node.op, w, [self._arg(a, w) for a in node.args])
         if kind == "add":
             x, y = (self._arg(a, w) for a in node.args)
@@ -478,6 +432,19 @@ class _Part:
         if kind == "iota":
             return self._iota(node, w, index)
         return self._gather(node, w, index, lanes)
+
+    def _multiply_add(self, node: Node, product: Node, side: int, w: int) -> str:
+        """An addition or subtraction of which operand ``side`` is a product."""
+        em, dtype = self.k.em, node.dtype
+        x, y = (self._arg(a, w) for a in product.args)
+        z = self._arg(node.args[1 - side], w)
+        if node.op is not None and node.op.name == "sub":
+            minus = f"fneg {llvm_type(dtype, w)}"
+            if side == 0:
+                z = em.let(f"{minus} {z}")
+            else:
+                x = em.let(f"{minus} {x}")
+        return multiply_add(em, dtype, w, x, y, z)
 
     def _sine_or_cosine(self, node: Node, w: int) -> str:
         """One call for a sine and a cosine of the same operand."""

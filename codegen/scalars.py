@@ -24,7 +24,15 @@ import numpy as np
 from tapec.ir.core import BOOL, DTYPES, F32, DType, Op
 from tapec.ir.opdef import OPS
 
-__all__ = ["Emitter", "MathCalls", "constant", "emit_op", "llvm_type", "reduce_step"]
+__all__ = [
+    "Emitter",
+    "MathCalls",
+    "constant",
+    "emit_op",
+    "llvm_type",
+    "multiply_add",
+    "reduce_step",
+]
 
 
 class MathCalls(Protocol):
@@ -164,6 +172,12 @@ _C_NAMES = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan",
     "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
 }  # fmt: skip
+
+
+def multiply_add(em: Emitter, dtype: DType, w: int, x: str, y: str, z: str) -> str:
+    """``x*y + z``, rounded once.  Only for CPUs that can: elsewhere it is a slow function."""
+    ty = llvm_type(dtype, w)
+    return em.intrinsic("fma", ty, [(ty, x), (ty, y), (ty, z)])
 
 
 def _select(em: Emitter, c: str, ty: str, x: str, y: str, width: int) -> str:
