@@ -13,7 +13,7 @@ Invariants
 >>> from tapec.ir.core import F64, Type
 >>> spec = EntrySpec((Arg("float", Type(F64)),), (Result("float", Type(F64)),), 0)
 >>> sorted(entry_text(spec).symbols)[:2]
-['PyFloat_FromDouble', 'PyFloat_Type']
+['PyErr_NoMemory', 'PyFloat_FromDouble']
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
 ...   %d = det %a, %b, %c : f64[]
 ...   return %d
 ... }''')
->>> [op.name for op in expand_matrices(fn).ops][:4]
-['reshape', 'slice', 'reduce_prod', 'iota']
+>>> "reduce_prod" in [op.name for op in expand_matrices(fn).ops]
+True
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from tapec.codegen.body import (
     strides_of,
     unit_reshape,
 )
+from tapec.codegen.recompute import INDEX_OPS, REDUCTIONS, SOURCES, cost, heavy, repeated
 from tapec.codegen.regions import classify, operands_in_memory
 from tapec.codegen.sorting import SHORT
 from tapec.ir.core import Dense, Function, Op, Type, Value
@@ -41,20 +42,10 @@ __all__ = ["SMALL", "Nest", "Opaque", "Program", "Store", "plan", "reg_op", "sma
 
 #: Values of at most this many elements live in registers.
 SMALL = 16
-#: Recomputing more than this (in multiplications per element) twice costs more than a
-#: store and a load.
-RECOMPUTE_LIMIT = 12
-#: The same where the array does not fit into the cache (bytes).
-RECOMPUTE_LIMIT_MEMORY = 30
-IN_CACHE = 1 << 22
 #: A ``place`` of more pieces than this is stored, and so is one that would cut the loops into
 #: more parts than ``MAX_SEGMENTS``.
 MAX_PIECES = 8
 MAX_SEGMENTS = 27
-
-INDEX_OPS = frozenset({"broadcast", "transpose", "slice", "reshape", "place", "gather"})
-SOURCES = frozenset({"constant", "iota"})
-REDUCTIONS = frozenset(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min", "any", "all"))
 
 
 class Store:
@@ -212,12 +203,16 @@ def reg_op(op: Op) -> bool:
 
 def plan(fn: Function) -> Program:
     """Decide places and steps; restart with more stored values while that pays."""
-    force: set[Value] = set()
+    force: set[Value] | None = None
     stored_places: set[Value] = set()
     while True:
         program = Program(fn)
         try:
-            _classify(program, force, stored_places)
+            _classify(program, force or set(), stored_places)
+            if force is None:
+                force = repeated(fn, program.kind)
+                if force:
+                    continue
             _schedule(program)
             again = _build_bodies(program, force, stored_places)
         except NotSegmentable as e:
@@ -516,23 +511,17 @@ def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]
                     if n is None:
                         n = times[node.axes] = _iterations(part, node.axes)
                     count[node.value] = count.get(node.value, 0) + n
-    repeated = [
-        v for v, n in count.items() if n > 1.25 * v.type.size and program.kind[v] == "inline"
-    ]
-    if not repeated:
-        return False
-    heavy = {v for v in repeated if _cost(program, v) > _limit(v)}
+    again = [v for v, n in count.items() if n > 1.25 * v.type.size and program.kind[v] == "inline"]
+    dear = {v for v in again if heavy(v, cost(v, program.kind))}
     # Keep the last of a chain only: storing it frees the others, those that are computed just
     # as often.  One that is computed more often has another use, and would be found next time:
     # finding them one after the other takes cubic time.
     for op in program.fn.ops:
-        if op.results and op.results[0] in heavy:
+        if op.results and op.results[0] in dear:
             n = count[op.results[0]]
-            heavy.difference_update([x for x in op.operands if count.get(x) == n])
-    if heavy:
-        force |= heavy
-        return True
-    return False
+            dear.difference_update([x for x in op.operands if count.get(x) == n])
+    force |= dear
+    return bool(dear)
 
 
 def _iterations(part: Sequence[tuple[int, int]], axes: int) -> int:
@@ -546,27 +535,6 @@ def _iterations(part: Sequence[tuple[int, int]], axes: int) -> int:
         if not inner:
             n *= hi - lo
     return n
-
-
-def _limit(v: Value) -> float:
-    """The cost above which storing ``v`` beats computing it twice."""
-    return RECOMPUTE_LIMIT if v.type.nbytes <= IN_CACHE else RECOMPUTE_LIMIT_MEMORY
-
-
-def _cost(program: Program, v: Value) -> float:
-    """Multiplications per element to compute an inline value from what is stored."""
-    total, seen, stack = 0.0, {v}, [v]
-    while stack and total <= RECOMPUTE_LIMIT_MEMORY:
-        op = stack.pop().op
-        if op is None:
-            continue
-        if op.name not in INDEX_OPS and op.name not in SOURCES:
-            total += OPS[op.name].cost
-        for x in op.operands:
-            if x not in seen and program.kind[x] == "inline":
-                seen.add(x)
-                stack.append(x)
-    return total
 
 
 def _some_place(program: Program, nest: Nest) -> Value | None:

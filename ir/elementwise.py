@@ -7,7 +7,7 @@ follow from it.  Operations whose zero cotangent can mean "not selected" declare
 cotangent does not leak into the other arm either.
 
 >>> from tapec.ir.opdef import OPS
->>> OPS["sin"].numpy([0.0], {})
+>>> float(OPS["sin"].numpy([0.0], {}))
 0.0
 """
 

@@ -4,8 +4,13 @@ A pass is a pure function ``Function -> Function``.  ``run_passes`` is the only 
 verifies between passes, times them, dumps their results, and tells an exception which pass
 ran on which function.
 
->>> from tapec.ir.passes import run_passes
->>> fn = run_passes(fn, ["simplify", "vjp", "simplify"])
+>>> from tapec.ir import parse
+>>> fn = parse('''func @f(%x: f64[]) -> (f64[]) {
+...   %y = mul %x, %x : f64[]
+...   return %y
+... }''')
+>>> [op.name for op in run_passes(fn, ["simplify", "vjp", "simplify"]).ops]
+['mul', 'add']
 """
 
 from __future__ import annotations

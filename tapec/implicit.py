@@ -12,7 +12,7 @@ Invariant: a solution that was not reached is an error (or NaN where a trace can
 >>> def golden(a):
 ...     return tapec.root(lambda x, a: x * x - a * x - 1, 1.0, (a,))
 >>> round(tapec.grad(golden)(1.0), 12)
-0.723606797750
+0.72360679775
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ an expression is its class.  ``entry`` answers, for an operation and the kinds o
 operands, everything that recording it needs, and remembers the answer: recording a
 scalar operation may cost 3 µs in all.
 
+>>> from tapec.ir.core import F32
 >>> entry("mul", (Type(F32, (3,)), float)).types
 (f32[3],)
 """

@@ -5,7 +5,7 @@
 >>> losses = [w[0] ** 2, (w[1] - 3) ** 2]
 >>> tapec.multitask.pcgrad(losses, [w], order=lambda n, i: range(n))
 >>> w.grad
-tensor([ 2., -4.])
+tensor([2., -4.])
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
 
     >>> import tapec
     >>> tapec.autograd.functional.hessian(lambda x: (x**3).sum(), tapec.tensor([1.0, 2.0]))
-    tensor([[ 6.,  0.],
-            [ 0., 12.]])
+    tensor([[6., 0.],
+            [0., 12.]])
     """
     single = isinstance(inputs, Tensor)
 
