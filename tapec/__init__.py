@@ -137,7 +137,7 @@ def __getattr__(name: str) -> Any:
         value = import_module("tapec.numpy")
     else:
         value = (
-            None if name.startswith("__") else import_module("tapec.tensor_namespace").find(name)
+            None if name.startswith("__") else import_module("tapec.tensors.namespace").find(name)
         )
         if value is None:
             raise AttributeError(f"module 'tapec' has no attribute {name!r}")

@@ -32,7 +32,7 @@ from tapec.dispatch import Call, Dispatcher, inline
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.signature import Flat
 from tapec.tape import current_tape, is_traced
-from tapec.tensor_transforms import has_tensors
+from tapec.tensors.transforms import has_tensors
 from tapec.trace import Output, Traced
 from tapec.transforms import Transform, pullback
 
@@ -88,12 +88,12 @@ class _Slow:
         if self.cls is not None and args and isinstance(args[0], self.cls):
             return self._method(args[0], args, kwargs)
         if has_tensors(args, kwargs):
-            from tapec import tensor_transforms
+            from tapec.tensors import transforms
 
             def run(args: Any, kwargs: Any) -> Any:
                 return self.dispatcher.call(self.subject, args, kwargs)
 
-            return tensor_transforms.call(self.subject, self.transform, args, kwargs, run)
+            return transforms.call(self.subject, self.transform, args, kwargs, run)
         return self.dispatcher.call(self.subject, args, kwargs)
 
     def _method(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from tapec.autograd.engine import gradients
-from tapec.graph import TensorValueError
-from tapec.tensor_class import tensor
-from tapec.tensor_creation import generator, ones, stack, zeros
+from tapec.tensors.creation import generator, ones, stack, zeros
+from tapec.tensors.graph import TensorValueError
+from tapec.tensors.tensor import tensor
 
 __all__ = [
     "GradNorm", "MagnitudeSchedule", "UncertaintyWeights", "gradient_norms", "pcgrad",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import Graph, TensorError, modes
-from tapec.tensor_rules import RULES
+from tapec.tensors.graph import Graph, TensorError, modes
+from tapec.tensors.rules import RULES
 
 __all__ = ["check_backward", "detect_anomaly", "set_detect_anomaly"]
 
@@ -57,7 +57,7 @@ def check_backward(g: Graph, cts: dict[int, Any]) -> None:
     """Run the reverse sweep of ``g`` one operation at a time and look for NaN."""
     if not modes.check_nan:
         return
-    from tapec.graph_plans import backward_plan
+    from tapec.tensors.plans import backward_plan
 
     states = g.states
     waiting = dict(cts)

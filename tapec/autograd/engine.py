@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import (
+from tapec.source import describe_site, user_site
+from tapec.tensors.graph import (
     Graph,
     TensorError,
     TensorTypeError,
@@ -23,11 +24,10 @@ from tapec.graph import (
     modes,
     switch,
 )
-from tapec.graph_plans import backward_plan, derivative_records
-from tapec.source import describe_site, user_site
-from tapec.tensor_class import Tensor, meta_of
-from tapec.tensor_record import new as new_tensor
-from tapec.tensor_record import position
+from tapec.tensors.plans import backward_plan, derivative_records
+from tapec.tensors.record import new as new_tensor
+from tapec.tensors.record import position
+from tapec.tensors.tensor import Tensor, meta_of
 
 __all__ = ["accumulate", "backward", "gradients"]
 
@@ -162,7 +162,7 @@ def gradients(
 
 def _batched(outputs: Any, inputs: Any, seeds: Any, retain: Any, create: Any, unused: Any,
              materialize: Any) -> tuple[Any, ...]:  # fmt: skip
-    from tapec.tensor_creation import stack
+    from tapec.tensors.creation import stack
 
     sizes = {s._type.shape[0] for s in seeds if s is not None}
     if len(sizes) != 1:
@@ -577,7 +577,7 @@ def _check_not_freed(g: Graph, roots: Sequence[int]) -> None:
     freed = g.freed
     if not freed:
         return
-    from tapec.graph_plans import _closure
+    from tapec.tensors.plans import _closure
 
     states = g.states
     gone = {k for k in _closure(states, freed, ()) if states[k].op != "input"}
@@ -592,7 +592,7 @@ def _check_not_freed(g: Graph, roots: Sequence[int]) -> None:
 
 def _check_versions(g: Graph, roots: Sequence[int]) -> None:
     from tapec.autograd.versions import check_saved, inputs_unchanged
-    from tapec.graph_plans import _closure
+    from tapec.tensors.plans import _closure
 
     if g.mutated or not inputs_unchanged(g):
         check_saved(g, sorted(_closure(g.states, roots, ())))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import (
+from tapec.tensors.graph import (
     TensorError,
     TensorTypeError,
     close,
@@ -32,8 +32,8 @@ from tapec.graph import (
     next_id,
     switch,
 )
-from tapec.tensor_class import Tensor, meta_of
-from tapec.tensor_inplace import storage_of
+from tapec.tensors.inplace import storage_of
+from tapec.tensors.tensor import Tensor, meta_of
 
 __all__ = ["Context", "Function", "FunctionNode", "once_differentiable"]
 
@@ -130,7 +130,7 @@ class FunctionNode(Context):
     @property
     def next_functions(self) -> tuple[Any, ...]:
         from tapec.autograd.nodes import AccumulateGrad, _edge
-        from tapec.graph import Graph
+        from tapec.tensors.graph import Graph
 
         out: list[Any] = []
         for edge in self.edges:
@@ -198,7 +198,7 @@ def type_name(x: Any) -> str:
 
 
 def _fit(g: Tensor, type: Any, name: str, k: int) -> Tensor:
-    from tapec.tensor_record import apply
+    from tapec.tensors.record import apply
 
     try:
         if np.broadcast_shapes(g._type.shape, type.shape) == g._type.shape:

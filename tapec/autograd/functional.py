@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tapec.autograd.engine import gradients
-from tapec.graph import TensorError, TensorTypeError, modes, switch
-from tapec.tensor_class import Tensor
+from tapec.tensors.graph import TensorError, TensorTypeError, modes, switch
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -174,7 +174,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False,
     tensor([[2., 0.],
             [0., 4.]])
     """
-    from tapec.tensor_creation import stack
+    from tapec.tensors.creation import stack
 
     if strategy not in ("reverse-mode", "forward-mode"):
         raise TensorError(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapec.autograd.engine import gradients
-from tapec.graph import TensorValueError
-from tapec.tensor_class import Tensor
+from tapec.tensors.graph import TensorValueError
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

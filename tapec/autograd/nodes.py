@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tapec.graph import Graph
-from tapec.tensor_rules import RULES
+from tapec.tensors.graph import Graph
+from tapec.tensors.rules import RULES
 
 __all__ = ["AccumulateGrad", "Handle", "Hooks", "Node", "hooks_at", "node_of"]
 
@@ -63,7 +63,7 @@ def hooks_at(t: Any) -> Hooks:
     """The hooks of the value that ``t`` is now."""
     m = t._meta
     if m is not None and m.node is not None and t._graph is None:
-        from tapec.tensor_record import apply
+        from tapec.tensors.record import apply
 
         # the output of a custom function: give it a value of its own
         alias = apply("alias", (t,))

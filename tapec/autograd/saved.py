@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapec.graph import Graph, close, modes, switch
-from tapec.tensor_class import Tensor
+from tapec.tensors.graph import Graph, close, modes, switch
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["pack_saved", "saved_tensors_hooks", "unpack"]
 

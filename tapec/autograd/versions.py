@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tapec.graph import Graph, TensorError, writes
-from tapec.tensor_dtypes import of_ir
-from tapec.tensor_rules import RULES
+from tapec.tensors.dtypes import of_ir
+from tapec.tensors.graph import Graph, TensorError, writes
+from tapec.tensors.rules import RULES
 
 __all__ = ["check_saved", "inputs_unchanged", "saved_values"]
 

@@ -7,7 +7,7 @@ __all__ = ["Parameter", "functional", "utils"]
 
 def Parameter(data: object, requires_grad: bool = True) -> object:
     """A leaf that requires grad."""
-    from tapec.tensor_class import Tensor, tensor
+    from tapec.tensors.tensor import Tensor, tensor
 
     t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
     return t.requires_grad_(requires_grad)

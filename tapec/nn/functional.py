@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import Const, TensorError, TensorIndexError, TensorValueError
-from tapec.tensor_class import Tensor
-from tapec.tensor_record import apply
+from tapec.tensors.graph import Const, TensorError, TensorIndexError, TensorValueError
+from tapec.tensors.record import apply
+from tapec.tensors.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "dropout", "elu",
@@ -196,7 +196,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         raise TensorError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
-    from tapec.tensor_creation import generator
+    from tapec.tensors.creation import generator
 
     kept = generator.numpy.random(input.shape) >= p
     scale = 0.0 if p == 1 else 1 / (1 - p)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorError
-from tapec.tensor_class import Tensor
+from tapec.tensors.graph import TensorError
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "vector_to_parameters"]
 
@@ -59,7 +59,7 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
 
 def parameters_to_vector(parameters: Any) -> Tensor:
     """All parameters as one vector."""
-    from tapec.tensor_creation import cat
+    from tapec.tensors.creation import cat
 
     return cat([p.view(-1) for p in _list(parameters)])
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorError, TensorValueError, modes, switch
 from tapec.optim.optimizer import Optimizer
+from tapec.tensors.graph import TensorError, TensorValueError, modes, switch
 
 __all__ = ["LBFGS"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorTypeError, TensorValueError, modes, switch
 from tapec.ir.builder import Builder
 from tapec.ir.core import Type, Value
-from tapec.tensor_class import Tensor
+from tapec.tensors.graph import TensorTypeError, TensorValueError, modes, switch
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["Optimizer"]
 
@@ -138,9 +138,9 @@ class Optimizer:
     def _compile(
         self, params: Sequence[Tensor], n: int, names: Sequence[str], flags: Any, phase: Any
     ) -> Any:
-        from tapec.graph_plans import native
         from tapec.ir.core import F64
         from tapec.ir.passes import run_passes
+        from tapec.tensors.plans import native
 
         b = Builder()
         scalars = [b.param(Type(F64)) for _ in range(n)]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tapec.graph import TensorValueError
 from tapec.ir.builder import Builder
 from tapec.ir.core import Value
 from tapec.optim.optimizer import Optimizer, check_positive
+from tapec.tensors.graph import TensorValueError
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop"]
 

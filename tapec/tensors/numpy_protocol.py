@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorTypeError
-from tapec.tensor_record import binary, unary
+from tapec.tensors.graph import TensorTypeError
+from tapec.tensors.record import binary, unary
 
 __all__ = ["call_function", "call_ufunc"]
 
@@ -84,15 +84,15 @@ _METHODS = [
 
 def call_function(function: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function that met a tensor: the method of that name."""
-    from tapec import tensor_creation, tensor_functions
-    from tapec.tensor_class import Tensor
+    from tapec.tensors import creation, functions
+    from tapec.tensors.tensor import Tensor
 
     name = function.__name__
     options = {_RENAMED.get(k, k): v for k, v in kwargs.items()}
     if name == "where":
-        return tensor_functions.where(*args)
+        return functions.where(*args)
     if name in ("concatenate", "stack"):
-        join = tensor_creation.cat if name == "concatenate" else tensor_creation.stack
+        join = creation.cat if name == "concatenate" else creation.stack
         tensors = [t if isinstance(t, Tensor) else Tensor._of(np.array(t)) for t in args[0]]
         return join(tensors, *args[1:], **options)
     if args and isinstance(args[0], Tensor):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapec import options
-from tapec.graph import Graph, State, TensorIndexError, count
 from tapec.ir.core import Function, Op, Value
+from tapec.tensors.graph import Graph, State, TensorIndexError, count
 
 if TYPE_CHECKING:
-    from tapec.tensor_rules import Rule
+    from tapec.tensors.rules import Rule
 
 __all__ = [
     "Backward", "Forward", "backward_plan", "derivative_records", "forward_plan", "lower", "native",
@@ -60,7 +60,7 @@ def lower(
     With ``differentiate``, derivatives flow only through values that require grad."""
     from tapec.lift import lift
     from tapec.tape import Tape
-    from tapec.tensor_rules import RULES
+    from tapec.tensors.rules import RULES
 
     cut = set(given)
     # (index, active): what is needed
@@ -345,7 +345,7 @@ def reachable(
 
 
 def _differentiable_operands(states: Sequence[State], k: int) -> list[int]:
-    from tapec.tensor_rules import RULES
+    from tapec.tensors.rules import RULES
 
     state = states[k]
     stop = RULES[state.op].fixed if state.op != "ir" else ()

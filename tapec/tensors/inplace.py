@@ -11,10 +11,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from tapec.graph import TensorError, TensorValueError, kind_of_input, modes, writes
 from tapec.source import describe_site, user_site
-from tapec.tensor_class import Storage, Tensor, meta_of
-from tapec.tensor_record import apply
+from tapec.tensors.graph import TensorError, TensorValueError, kind_of_input, modes, writes
+from tapec.tensors.record import apply
+from tapec.tensors.tensor import Storage, Tensor, meta_of
 
 __all__ = ["check_writable", "refresh", "share", "storage_of", "view", "write"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.tensor_record import binary, unary
+from tapec.tensors.record import binary, unary
 
 __all__ = ["Operators"]
 
@@ -140,18 +140,18 @@ class Operators:
         return _in_place(self, "pow", other)
 
     def __getitem__(self, key: Any) -> Any:
-        from tapec.tensor_indexing import getitem
+        from tapec.tensors.indexing import getitem
 
         return getitem(self, key)  # type: ignore[arg-type]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from tapec.tensor_indexing import setitem
+        from tapec.tensors.indexing import setitem
 
         setitem(self, key, value)  # type: ignore[arg-type]
 
 
 def _in_place(t: Any, op: str, other: Any) -> Any:
-    from tapec.tensor_inplace import check_writable, write
+    from tapec.tensors.inplace import check_writable, write
 
     check_writable(t)
     result = binary(op, t, other, 3)

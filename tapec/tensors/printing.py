@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
 __all__ = ["tensor_repr"]
 
@@ -26,7 +26,7 @@ def _float(data: Any) -> Any:
 
 
 def tensor_repr(t: Tensor) -> str:
-    from tapec.tensor_dtypes import get_default_dtype
+    from tapec.tensors.dtypes import get_default_dtype
 
     requires = t.requires_grad
     fn = t.grad_fn if requires else None

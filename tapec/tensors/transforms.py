@@ -20,7 +20,7 @@ __all__ = ["call", "has_tensors"]
 
 def has_tensors(args: Any, kwargs: Any) -> bool:
     """Whether a tensor is among the arguments (cheap while tensors are not in use)."""
-    module = sys.modules.get("tapec.tensor_class")
+    module = sys.modules.get("tapec.tensors.tensor")
     if module is None:
         return False
     leaves, _ = trees.flatten((args, kwargs))
@@ -32,7 +32,7 @@ def call(subject: Callable[..., Any], transform: Any, args: Any, kwargs: Any, ru
     compiled function on arrays."""
     from tapec.autograd.engine import gradients
     from tapec.errors import UnsupportedError
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     kind = transform.kind
     if kind == "jit":
@@ -96,7 +96,7 @@ def call(subject: Callable[..., Any], transform: Any, args: Any, kwargs: Any, ru
 
 
 def _tensor(x: Any) -> Any:
-    from tapec.tensor_class import Tensor, tensor
+    from tapec.tensors.tensor import Tensor, tensor
 
     return x if isinstance(x, Tensor) else tensor(x)
 
@@ -107,7 +107,7 @@ def _leaf(x: Any) -> Any:
 
 def _jitted(subject: Any, args: Any, kwargs: Any, run: Any) -> Any:
     from tapec.autograd.function import Function
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     leaves, treedef = trees.flatten((args, kwargs))
     at = [k for k, x in enumerate(leaves) if isinstance(x, Tensor)]

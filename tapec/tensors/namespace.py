@@ -36,21 +36,21 @@ _DTYPES = "float32 float64 int32 int64 get_default_dtype set_default_dtype"
 
 #: name → (module, attribute)
 FROM: dict[str, tuple[str, str]] = {
-    **{n: ("tapec.tensor_functions", n) for n in _FUNCTIONS.split()},
-    **{n: ("tapec.tensor_creation", n) for n in _CREATION.split()},
+    **{n: ("tapec.tensors.functions", n) for n in _FUNCTIONS.split()},
+    **{n: ("tapec.tensors.creation", n) for n in _CREATION.split()},
     **{n: ("tapec.autograd.grad_mode", n) for n in _MODES.split()},
-    **{n: ("tapec.tensor_dtypes", n) for n in _DTYPES.split()},
-    "Size": ("tapec.tensor_shapes", "Size"),
-    "Tensor": ("tapec.tensor_class", "Tensor"),
-    "TensorError": ("tapec.graph", "TensorError"),
-    "bool": ("tapec.tensor_dtypes", "bool_"),
-    "double": ("tapec.tensor_dtypes", "float64"),
-    "dtype": ("tapec.tensor_dtypes", "dtype"),
-    "float": ("tapec.tensor_dtypes", "float32"),
-    "int": ("tapec.tensor_dtypes", "int32"),
-    "long": ("tapec.tensor_dtypes", "int64"),
-    "stats": ("tapec.graph", "stats"),
-    "tensor": ("tapec.tensor_class", "tensor"),
+    **{n: ("tapec.tensors.dtypes", n) for n in _DTYPES.split()},
+    "Size": ("tapec.tensors.shapes", "Size"),
+    "Tensor": ("tapec.tensors.tensor", "Tensor"),
+    "TensorError": ("tapec.tensors.graph", "TensorError"),
+    "bool": ("tapec.tensors.dtypes", "bool_"),
+    "double": ("tapec.tensors.dtypes", "float64"),
+    "dtype": ("tapec.tensors.dtypes", "dtype"),
+    "float": ("tapec.tensors.dtypes", "float32"),
+    "int": ("tapec.tensors.dtypes", "int32"),
+    "long": ("tapec.tensors.dtypes", "int64"),
+    "stats": ("tapec.tensors.graph", "stats"),
+    "tensor": ("tapec.tensors.tensor", "tensor"),
 }
 
 

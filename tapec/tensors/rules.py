@@ -17,7 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import (
+from tapec.ir.core import BOOL, DTYPES, I64, DType, Type
+from tapec.primitives import binary, cast, select, unary
+from tapec.tape import Tape
+from tapec.tensors.dtypes import defaults
+from tapec.tensors.graph import (
     Const,
     Kind,
     TensorError,
@@ -25,10 +29,6 @@ from tapec.graph import (
     TensorTypeError,
     TensorValueError,
 )
-from tapec.ir.core import BOOL, DTYPES, I64, DType, Type
-from tapec.primitives import binary, cast, select, unary
-from tapec.tape import Tape
-from tapec.tensor_dtypes import defaults
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = ["RULES", "Rule", "defaults", "infer", "result_dtype", "rule"]
@@ -80,7 +80,7 @@ RULES["input"] = Rule(lambda tape, args, attrs: args[0], "AccumulateGrad", True,
 
 
 def _ir(tape: Tape, args: Sequence[Any], fn: Any) -> Tracer:
-    from tapec.graph_plans import inline
+    from tapec.tensors.plans import inline
 
     return inline(tape, fn, args)[0]  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Rules of reductions, shapes, indexing, products and losses; see ``tensor_rules``.
+"""Rules of reductions, shapes, indexing, products and losses; see ``rules``.
 
 Dimensions in attributes are already normalised: not negative, sorted where a set is meant.
 """
@@ -13,12 +13,12 @@ import numpy as np
 
 import tapec.tape  # noqa: F401  before the modules that it imports in a circle
 from tapec import primitives as p
-from tapec.graph import TensorError, TensorValueError
 from tapec.ir.core import BOOL, I64
 from tapec.numpy.ufuncs import guarded_sqrt
 from tapec.primitives import binary, cast, reduce, reshape, select, unary
 from tapec.tape import Tape
-from tapec.tensor_rules import RULES, as_float, number, promote, result_dtype, rule
+from tapec.tensors.graph import TensorError, TensorValueError
+from tapec.tensors.rules import RULES, as_float, number, promote, result_dtype, rule
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = ["log_softmax", "logsumexp"]
@@ -545,7 +545,7 @@ def _bce_with_logits(tape: Tape, args: Args, attrs: Any) -> Tracer:
             f"target of shape {list(y.type.shape)} for input of shape {list(x.type.shape)}"
         )
     softplus = RULES["softplus"].lower
-    from tapec.graph import Const
+    from tapec.tensors.graph import Const
 
     plain = Const((1.0, math.inf))
     if len(args) > 2:

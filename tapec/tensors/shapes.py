@@ -6,9 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tapec.graph import TensorError, TensorIndexError, TensorValueError
 from tapec.source import describe_site, user_site
-from tapec.tensor_record import apply
+from tapec.tensors.graph import TensorError, TensorIndexError, TensorValueError
+from tapec.tensors.record import apply
 
 __all__ = ["Shapes", "Size", "dim_of", "dims_of", "sizes_of"]
 
@@ -87,7 +87,7 @@ def _resolved(shape: tuple[int, ...], total: int, old: tuple[int, ...]) -> tuple
 
 
 def _view(t: Any, op: str, attrs: Any) -> Any:
-    from tapec.tensor_inplace import view
+    from tapec.tensors.inplace import view
 
     return view(t, op, attrs)
 

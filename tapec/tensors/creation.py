@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorError, TensorTypeError
-from tapec.tensor_class import Tensor, tensor
-from tapec.tensor_dtypes import to_ir
-from tapec.tensor_record import apply
-from tapec.tensor_rules import defaults
-from tapec.tensor_shapes import dim_of, sizes_of
+from tapec.tensors.dtypes import to_ir
+from tapec.tensors.graph import TensorError, TensorTypeError
+from tapec.tensors.record import apply
+from tapec.tensors.rules import defaults
+from tapec.tensors.shapes import dim_of, sizes_of
+from tapec.tensors.tensor import Tensor, tensor
 
 __all__ = [
     "arange", "as_tensor", "bernoulli", "cat", "empty", "eye", "from_numpy", "full", "full_like",

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorIndexError, TensorTypeError, modes
 from tapec.source import describe_site, user_site
-from tapec.tensor_class import Tensor
-from tapec.tensor_inplace import check_writable, view, write
-from tapec.tensor_methods import _check_range, _fitted
-from tapec.tensor_record import apply
+from tapec.tensors.graph import TensorIndexError, TensorTypeError, modes
+from tapec.tensors.inplace import check_writable, view, write
+from tapec.tensors.methods import _check_range, _fitted
+from tapec.tensors.record import apply
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["getitem", "setitem"]
 

@@ -15,7 +15,7 @@ referred to weakly, so nothing here needs the cycle collector.
 
 Arrays that belong to a graph or a tensor are never written to.
 
->>> from tapec.graph import current
+>>> from tapec.tensors.graph import current
 >>> g = current()
 """
 
@@ -33,10 +33,10 @@ import tapec.tape  # noqa: F401  before the modules that it imports in a circle
 from tapec.errors import TapecError
 from tapec.ir.core import Type
 from tapec.source import Site, describe_site
-from tapec.tensor_dtypes import defaults
+from tapec.tensors.dtypes import defaults
 
 if TYPE_CHECKING:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
 __all__ = [
     "Const", "Graph", "Kind", "State", "TensorError", "TensorIndexError", "TensorTypeError",
@@ -389,7 +389,7 @@ class Graph:
         cached = (op, attrs, *types)
         found = defaults.inferred.get(cached)
         if found is None:
-            from tapec.tensor_rules import infer
+            from tapec.tensors.rules import infer
 
             found = defaults.inferred[cached] = infer(op, tuple(types), attrs)
         new = State(self.state, op, operands, attrs, requires and found[1] and modes.grad)
@@ -432,7 +432,7 @@ class Graph:
             self.wanted = []
         if not outs:
             return
-        from tapec.graph_plans import forward_plan
+        from tapec.tensors.plans import forward_plan
 
         for k, at in enumerate(self.positions):
             if at in outs:

@@ -24,8 +24,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapec import tensor_record, tensor_rules_shape
-from tapec.graph import (
+from tapec.ir.core import Type
+from tapec.source import describe_site, user_site
+from tapec.tensors import record, rules_shape
+from tapec.tensors.dtypes import array_of, of_ir, to_ir
+from tapec.tensors.dtypes import dtype as Dtype
+from tapec.tensors.graph import (
     Graph,
     Kind,
     TensorError,
@@ -36,14 +40,10 @@ from tapec.graph import (
     place_of,
     writes,
 )
-from tapec.ir.core import Type
-from tapec.source import describe_site, user_site
-from tapec.tensor_dtypes import array_of, of_ir, to_ir
-from tapec.tensor_dtypes import dtype as Dtype
-from tapec.tensor_methods import Methods
-from tapec.tensor_operators import Operators
-from tapec.tensor_shapes import Shapes, Size
-from tapec.tensor_values import Values
+from tapec.tensors.methods import Methods
+from tapec.tensors.operators import Operators
+from tapec.tensors.shapes import Shapes, Size
+from tapec.tensors.values import Values
 
 __all__ = ["Meta", "Storage", "Tensor", "meta_of", "tensor"]
 
@@ -380,7 +380,7 @@ class Tensor(Operators, Values, Methods, Shapes):
         >>> x.detach().requires_grad
         False
         """
-        from tapec.tensor_inplace import share
+        from tapec.tensors.inplace import share
 
         return share(self, detached=True)
 
@@ -417,7 +417,7 @@ class Tensor(Operators, Values, Methods, Shapes):
     # -- values -----------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        from tapec.tensor_inplace import refresh
+        from tapec.tensors.inplace import refresh
 
         refresh(self)
 
@@ -440,7 +440,7 @@ class Tensor(Operators, Values, Methods, Shapes):
 
     def _rebind(self, array: Array) -> None:
         """Give a tensor without history another value; a write in place as the user sees it."""
-        from tapec.tensor_inplace import storage_of
+        from tapec.tensors.inplace import storage_of
 
         s = storage_of(self)
         self._data, self._graph, self._index, self._gid = array, None, -1, 0
@@ -461,7 +461,7 @@ class Tensor(Operators, Values, Methods, Shapes):
         return kind
 
 
-tensor_record._tensor = Tensor
+record._tensor = Tensor
 _leaf_kinds: dict[Any, Kind] = {}
 
 
@@ -529,7 +529,7 @@ def _fast(root: Tensor, retain: bool | None) -> bool:
     plans = state.plans
     plan = None if plans is None else plans.get(at)
     if plan is None:
-        from tapec.graph_plans import backward_plan
+        from tapec.tensors.plans import backward_plan
 
         if kind.type.shape != ():
             return False
@@ -560,4 +560,4 @@ def _fast(root: Tensor, retain: bool | None) -> bool:
     return True
 
 
-_ = tensor_rules_shape  # imported to fill the table of rules
+_ = rules_shape  # imported to fill the table of rules

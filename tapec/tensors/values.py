@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorError, TensorTypeError
 from tapec.source import describe_site, user_site
-from tapec.tensor_print import tensor_repr
+from tapec.tensors.graph import TensorError, TensorTypeError
+from tapec.tensors.printing import tensor_repr
 
 __all__ = ["Values"]
 
@@ -70,12 +70,12 @@ class Values:
         return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from tapec.tensor_numpy import call_ufunc
+        from tapec.tensors.numpy_protocol import call_ufunc
 
         return call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from tapec.tensor_numpy import call_function
+        from tapec.tensors.numpy_protocol import call_function
 
         return call_function(function, args, kwargs)
 
@@ -154,6 +154,6 @@ def _here() -> str:
 
 
 def _unpickled(array: Array, requires: bool) -> Any:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     return Tensor._of(array, requires)

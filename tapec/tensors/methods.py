@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import Const, TensorError, TensorTypeError
-from tapec.tensor_record import apply, binary, unary
-from tapec.tensor_shapes import dim_of, dims_of
+from tapec.tensors.graph import Const, TensorError, TensorTypeError
+from tapec.tensors.record import apply, binary, unary
+from tapec.tensors.shapes import dim_of, dims_of
 
 __all__ = ["IN_PLACE", "Methods", "Pair"]
 
@@ -46,7 +46,7 @@ class Methods:
         >>> tapec.tensor([1, 2]).to(tapec.float64)
         tensor([1., 2.])
         """
-        from tapec.tensor_dtypes import to_ir
+        from tapec.tensors.dtypes import to_ir
 
         wanted = kwargs.get("dtype")
         for a in args:
@@ -403,17 +403,17 @@ class Methods:
     # -- new tensors ----------------------------------------------------------------------
 
     def new_zeros(self, *size: Any) -> Any:
-        from tapec.tensor_creation import zeros
+        from tapec.tensors.creation import zeros
 
         return zeros(*size, dtype=self.dtype)  # type: ignore[attr-defined]
 
     def new_ones(self, *size: Any) -> Any:
-        from tapec.tensor_creation import ones
+        from tapec.tensors.creation import ones
 
         return ones(*size, dtype=self.dtype)  # type: ignore[attr-defined]
 
     def new_tensor(self, data: Any) -> Any:
-        from tapec.tensor_class import tensor
+        from tapec.tensors.tensor import tensor
 
         return tensor(data, dtype=self.dtype)  # type: ignore[attr-defined]
 
@@ -430,13 +430,13 @@ class Methods:
         return _write(self, lambda x: _fitted(x, 0))
 
     def normal_(self, mean: Any = 0.0, std: Any = 1.0) -> Any:
-        from tapec.tensor_creation import generator
+        from tapec.tensors.creation import generator
 
         draw = generator.numpy.normal(mean, std, self._type.shape)
         return _write(self, lambda x: _fitted(x, np.asarray(draw)))
 
     def uniform_(self, low: Any = 0.0, high: Any = 1.0) -> Any:
-        from tapec.tensor_creation import generator
+        from tapec.tensors.creation import generator
 
         draw = generator.numpy.uniform(low, high, self._type.shape)
         return _write(self, lambda x: _fitted(x, np.asarray(draw)))
@@ -464,7 +464,7 @@ bool_ = bool
 
 
 def _leaf(array: Any) -> Any:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     return Tensor._of(array)
 
@@ -481,7 +481,7 @@ def _ndims(name: str, n: int, *tensors: Any) -> None:
 
 def _check_range(index: Any, n: int) -> None:
     """Refuse an index that is known now and out of range, at the user's own line."""
-    from tapec.graph import TensorIndexError
+    from tapec.tensors.graph import TensorIndexError
 
     if index._type.dtype.kind not in "i":
         raise TensorTypeError(f"an index must be an integer tensor, not {index.dtype}")
@@ -493,7 +493,7 @@ def _check_range(index: Any, n: int) -> None:
 
 def _fitted(x: Any, source: Any) -> Any:
     """``source`` in the shape and dtype of ``x``."""
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     if not isinstance(source, Tensor):
         source = Tensor._of(np.array(source, x._type.dtype.np))
@@ -505,7 +505,7 @@ def _fitted(x: Any, source: Any) -> Any:
 
 
 def _write(t: Any, function: Any) -> Any:
-    from tapec.tensor_inplace import check_writable, write
+    from tapec.tensors.inplace import check_writable, write
 
     check_writable(t)
     return write(t, function(t))

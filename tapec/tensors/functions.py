@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tapec.graph import TensorTypeError
-from tapec.tensor_class import Tensor
-from tapec.tensor_methods import _UNARY
-from tapec.tensor_record import apply
+from tapec.tensors.graph import TensorTypeError
+from tapec.tensors.methods import _UNARY
+from tapec.tensors.record import apply
+from tapec.tensors.tensor import Tensor
 
 __all__ = ["NAMES", "einsum", "is_tensor", "numel", "where"]
 
@@ -192,4 +192,4 @@ e = math.e
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'tapec.tensor_functions' has no attribute {name!r}")
+    raise AttributeError(f"module 'tapec.tensors.functions' has no attribute {name!r}")

@@ -93,8 +93,8 @@ _PYTHON: dict[Any, DType] = {int: I64, bool: BOOL}
 
 def to_ir(given: Any) -> DType:
     """The IR's dtype for a dtype of ours, of NumPy's, or a Python class."""
-    from tapec.graph import TensorTypeError
     from tapec.ir.core import dtype_of
+    from tapec.tensors.graph import TensorTypeError
 
     if isinstance(given, dtype):
         return given.ir
@@ -117,7 +117,7 @@ def set_default_dtype(given: Any) -> None:
     tapec.float32
     >>> tapec.set_default_dtype(tapec.float64)
     """
-    from tapec import graph
+    from tapec.tensors import graph
 
     ir = to_ir(given)
     if ir.kind != "f":
@@ -141,8 +141,8 @@ def array_of(data: Any, given: Any = None) -> np.ndarray[Any, Any]:
         if given is None:
             return np.array(data, defaults.dtype.np)
         return np.array(data, to_ir(given).np)
-    from tapec.graph import TensorTypeError
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.graph import TensorTypeError
+    from tapec.tensors.tensor import Tensor
 
     if isinstance(data, Tensor):
         array = data.materialized()
@@ -162,7 +162,7 @@ def array_of(data: Any, given: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _plain(data: Any) -> Any:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
     return [
         x.materialized()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapec.graph import Const, Graph, TensorError, TensorTypeError, current, modes, place_of
 from tapec.source import user_site
+from tapec.tensors.graph import Const, Graph, TensorError, TensorTypeError, current, modes, place_of
 
 if TYPE_CHECKING:
-    from tapec.tensor_class import Tensor
+    from tapec.tensors.tensor import Tensor
 
 __all__ = ["apply", "as_tensor_operand", "binary", "new", "position", "unary"]
 
@@ -135,7 +135,7 @@ def _liftable(op: str, i: Any, j: Any) -> bool:
 def _after(g: Graph, t: Any) -> None:
     """What other modes than plain recording do to a new tensor."""
     if modes.inference:
-        from tapec.tensor_class import meta_of
+        from tapec.tensors.tensor import meta_of
 
         meta_of(t).inference = True
     if g.untracked and t._kind.requires:
