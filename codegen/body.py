@@ -22,7 +22,7 @@ from tapec.ir.core import DType, Op, Type, Value
 from tapec.ir.opdef import OPS
 
 if TYPE_CHECKING:
-    from tapec.codegen.plan import Nest, Program
+    from tapec.codegen.program import Nest, Program
 
 __all__ = ["IndexMap", "Node", "NotSegmentable", "build", "identity_map", "segments", "strides_of"]
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 from tapec.codegen.body import Node
 from tapec.codegen.memory import lay_out
-from tapec.codegen.plan import Nest, Opaque, Program, all_nests
+from tapec.codegen.plan import all_nests
+from tapec.codegen.program import Nest, Opaque, Program
 from tapec.ir.core import Block, Function, Loc, Op, Value
 from tapec.ir.opdef import OPS
 

@@ -25,7 +25,7 @@ from tapec.codegen.memory import Layout, lay_out
 from tapec.codegen.merge import Merged, merged_loops
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
-from tapec.codegen.plan import Nest, Opaque, Program
+from tapec.codegen.program import Nest, Opaque, Program
 from tapec.codegen.scalars import Emitter, constant, llvm_type
 from tapec.codegen.straight import emit_slot, load_element
 from tapec.codegen.target import host

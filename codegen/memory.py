@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tapec.codegen.plan import Nest, Opaque, Program
+from tapec.codegen.program import Nest, Opaque, Program
 from tapec.ir.core import Value
 
 __all__ = ["Layout", "lay_out"]

@@ -24,7 +24,7 @@ from tapec.codegen.order import (
     vector_axis,
     width,
 )
-from tapec.codegen.plan import Nest
+from tapec.codegen.program import Nest
 from tapec.codegen.reducer import Reducer, fill_identity
 from tapec.codegen.scalars import (
     constant,

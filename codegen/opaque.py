@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tapec.codegen.kernel import KernelEmitter
-    from tapec.codegen.plan import Opaque
+    from tapec.codegen.program import Opaque
 
 __all__ = ["emit_opaque"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapec.codegen.body import Node, affine, strides_of
-from tapec.codegen.plan import Nest
+from tapec.codegen.program import Nest
 from tapec.ir.core import Op
 
 __all__ = ["accesses", "collapse", "result_strides", "sine_pairs", "vector_axis", "width"]

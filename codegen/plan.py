@@ -11,7 +11,8 @@ Every value gets a place:
 Steps are loop nests, library calls and other array code, in order.  Slot ``k`` is the
 straight-line code that stands before step ``k``.  A nest is joined by every stored value
 and reduction with the same iteration space whose operands are there in time, so a primal
-chain, its reductions and its adjoint make one pass over memory.
+chain, its reductions and its adjoint make one pass over memory.  A gather is never computed
+before the guards that stand before it: they may be what keeps its indices in range.
 """
 
 from __future__ import annotations
@@ -21,24 +22,23 @@ from itertools import combinations, pairwise
 
 from tapec.codegen.body import (
     IndexMap,
-    Node,
     NotSegmentable,
     build,
     identity_map,
-    map_axes,
     operand_maps,
     piece_ranges,
     segments,
     strides_of,
     unit_reshape,
 )
+from tapec.codegen.program import Nest, Opaque, Program, Store
 from tapec.codegen.recompute import INDEX_OPS, REDUCTIONS, SOURCES, cost, heavy, repeated
 from tapec.codegen.regions import classify, operands_in_memory
 from tapec.codegen.sorting import SHORT
 from tapec.ir.core import Dense, Function, Op, Type, Value
 from tapec.ir.opdef import OPS
 
-__all__ = ["SMALL", "Nest", "Opaque", "Program", "Store", "plan", "reg_op", "small"]
+__all__ = ["SMALL", "all_nests", "plan", "reg_op", "small"]
 
 #: Values of at most this many elements live in registers.
 SMALL = 16
@@ -46,139 +46,6 @@ SMALL = 16
 #: more parts than ``MAX_SEGMENTS``.
 MAX_PIECES = 8
 MAX_SEGMENTS = 27
-
-
-class Store:
-    """Write ``value`` at each iteration to ``target``; ``accumulate`` adds to what is there.
-
-    ``offset`` and ``strides`` (elements per nest axis) address the target.
-    """
-
-    __slots__ = ("accumulate", "offset", "strides", "target", "value")
-
-    def __init__(
-        self,
-        value: Value,
-        target: Value,
-        offset: int,
-        strides: Sequence[int],
-        accumulate: bool = False,
-    ) -> None:
-        self.value = value
-        self.target = target
-        self.offset = offset
-        self.strides = tuple(strides)
-        self.accumulate = accumulate
-
-
-class Nest:
-    """One loop nest: iterate over ``space``, store and reduce."""
-
-    __slots__ = ("parts", "produces", "reduces", "space", "stores")
-
-    def __init__(self, space: tuple[int, ...]) -> None:
-        self.space = space
-        self.stores: list[Store] = []
-        self.reduces: list[Op] = []
-        #: stored values that later roots of this nest may read from registers
-        self.produces: set[Value] = set()
-        #: (segment, nodes, roots), filled by ``plan``
-        self.parts: list[tuple[tuple[tuple[int, int], ...], list[Node], list[Node | None]]] = []
-
-    def wanted(self) -> list[Value]:
-        """The values of the stores, then of the reductions.  A value may have a smaller shape
-        than the nest: it is then wanted in the first iterations of each axis only."""
-        return [s.value for s in self.stores] + [r.operands[0] for r in self.reduces]
-
-    def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Whether values of this shape can be computed here: the same iteration space, or a
-        large one that differs by an element or two (``x[1:]`` beside ``x``)."""
-        if shape == self.space:
-            return True
-        return len(shape) == len(self.space) and all(
-            a == b or (abs(a - b) <= 2 and min(a, b) >= 64) for a, b in zip(shape, self.space)
-        )
-
-    def grow(self, shape: tuple[int, ...]) -> None:
-        self.space = tuple(map(max, self.space, shape))
-
-
-class Opaque:
-    """A step that is one operation on stored arrays; ``nests`` are loops that belong to it.
-    ``adds``: a ``place`` whose pieces may overlap."""
-
-    __slots__ = ("adds", "nests", "op")
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.nests: list[Nest] = []
-        self.adds = False
-
-
-Step = Nest | Opaque
-
-
-class Program:
-    """See the module docstring."""
-
-    def __init__(self, fn: Function) -> None:
-        self.fn = fn
-        self.params = {p: k for k, p in enumerate(fn.params)}
-        #: value → 'reg' | 'mem' | 'inline' (parameters are 'mem')
-        self.kind: dict[Value, str] = dict.fromkeys(fn.params, "mem")
-        #: reshape result → the value whose memory it shares
-        self.alias: dict[Value, Value] = {}
-        #: register values that are stored to memory as well
-        self.spilled: set[Value] = set()
-        #: ``place`` results that are written piece by piece
-        self.stored_places: set[Value] = set()
-        #: operations with regions that are emitted in registers
-        self.scalar: set[Op] = set()
-        self.steps: list[Step] = []
-        self.slots: list[list[Op]] = [[]]
-        #: value → slot from which it is there
-        self.avail: dict[Value, int] = dict.fromkeys(fn.params, 0)
-
-    def root(self, v: Value) -> Value:
-        while v in self.alias:
-            v = self.alias[v]
-        return v
-
-    # -- what a nest body sees --------------------------------------------------------
-
-    def is_leaf(self, nest: Nest, v: Value, m: IndexMap) -> bool:
-        if _is_source(v):
-            return True
-        return self.kind[v] != "inline" and v not in nest.produces
-
-    def leaf(self, nest: Nest, v: Value, m: IndexMap) -> Node | None:
-        """The leaf node for an element of ``v``, or None if the body computes it."""
-        if not self.is_leaf(nest, v, m):
-            return None
-        op = v.op
-        if op is not None and _is_source(v):
-            if op.name == "constant":
-                node = Node("const", v, ())
-                node.text = op.attrs["value"]
-                return node
-            t = m[op.attrs["axis"]]
-            return Node("iota", v, (t,), (), op, map_axes((t,)))
-        if self.kind[v] == "reg" and not map_axes(m):
-            offset = sum(t[2] * s for t, s in zip(m, strides_of(v.type.shape)))
-            node = Node("reg", v, m)
-            node.text = offset
-            return node
-        if self.kind[v] == "reg":
-            self.spilled.add(v)  # an element chosen by a loop index must be in memory
-        return Node("load", v, m, (), None, map_axes(m))
-
-
-def _is_source(v: Value) -> bool:
-    """Whether an element of ``v`` follows from its index alone."""
-    op = v.op
-    if op is None or op.name not in SOURCES:
-        return False
-    return op.name == "iota" or not isinstance(op.attrs["value"], Dense)
 
 
 def small(t: Type) -> bool:
@@ -312,9 +179,9 @@ def _free(v: Value, kind: dict[Value, str]) -> bool:
 
 def _leaves(
     program: Program, v: Value, m: IndexMap, computed: Value | None = None
-) -> Iterator[tuple[Value, IndexMap]]:
-    """The stored and register values, with their maps, that an element of ``v`` is made of;
-    ``computed`` is the stored value that is being computed itself."""
+) -> Iterator[tuple[Value, IndexMap | None]]:
+    """The stored and register values, with their maps, that an element of ``v`` is made of, and
+    its gathers without a map; ``computed`` is the stored value that is being computed itself."""
     kind = program.kind
     seen: set[tuple[Value, IndexMap]] = set()
     stack = [(v, m)]
@@ -336,6 +203,7 @@ def _leaves(
                 if found is not None:
                     stack.append((piece, found[0]))
         elif op.name == "gather":
+            yield v, None
             stack.append((op.operands[0], ((-2, 0, 0),)))
             n = op.operands[1].type.ndim
             stack.extend((i, m[:n]) for i in op.operands[1:])
@@ -360,6 +228,8 @@ def _schedule(program: Program) -> None:
     fn, kind, avail = program.fn, program.kind, program.avail
     produced: dict[Value, int] = {}  # value stored by a nest → step
     slots, steps = program.slots, program.steps
+    guarded = 0  # the slot of the last guard so far
+    allowed: dict[Value, int] = {}  # gather → first step in which its indices are known good
 
     def ready(v: Value, space: tuple[int, ...], m: IndexMap, identity: IndexMap) -> int:
         """The first step that may read ``v``."""
@@ -385,13 +255,15 @@ def _schedule(program: Program) -> None:
         identity = identity_map(space)
         first = 0
         for v, m in _leaves(program, root, identity, computed):
-            first = max(first, ready(v, space, m, identity))
+            known = allowed.get(v) if m is None else ready(v, space, m, identity)
+            first = max(first, known or 0)
         return nest_for(space, first)
 
     for op in fn.ops:
         if op.name == "guard":
             at = avail[op.operands[0]]
             slots[at].append(op)
+            guarded = max(guarded, at)
             continue
         if op.regions:
             steps.append(Opaque(op))
@@ -401,6 +273,8 @@ def _schedule(program: Program) -> None:
             continue
         r = op.results[0]
         k = kind[r]
+        if op.name == "gather":
+            allowed[r] = guarded
         if k == "inline":
             continue
         if op.name in REDUCTIONS and not (k == "reg" and small(op.operands[0].type)):
@@ -411,7 +285,7 @@ def _schedule(program: Program) -> None:
             avail[r] = at + 1
             continue
         if k == "reg":
-            at = 0
+            at = allowed.get(r, 0)
             for v in op.operands:
                 t = avail.get(program.root(v))
                 if t is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tapec.codegen.order import result_strides
-from tapec.codegen.plan import Nest
+from tapec.codegen.program import Nest
 from tapec.codegen.scalars import constant, identity, llvm_type, reduce_step
 from tapec.codegen.vectors import fold_lanes, load_vector, store_vector
 from tapec.ir.core import Op

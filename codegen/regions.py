@@ -14,7 +14,7 @@ from tapec.ir.core import Block, Op, Value
 from tapec.ir.loops import phases, scan_parts
 
 if TYPE_CHECKING:
-    from tapec.codegen.plan import Program
+    from tapec.codegen.program import Program
 
 __all__ = [
     "classify", "has_guard", "is_index", "is_scalar", "operands_in_memory", "scalar_elements",

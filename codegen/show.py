@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tapec.codegen.body import IndexMap, Node
 from tapec.codegen.memory import Layout
-from tapec.codegen.plan import Nest, Opaque, Program
+from tapec.codegen.program import Nest, Opaque, Program
 from tapec.ir.core import Op, Value
 
 __all__ = ["format_program"]
