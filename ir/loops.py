@@ -305,6 +305,7 @@ define(
     vjp=_while_vjp,
     jvp=_while_jvp,
     batch=_while_batch,
+    masks=True,  # what only the body needs is not computed if there is no iteration
     doc="Repeat the second region while the first gives True; further phases follow it.",
 )
 

@@ -25,6 +25,7 @@ import numpy as np
 from tapec import primitives, trees
 from tapec.bodies import (
     JOBS,
+    Body,
     Carry,
     casting,
     leaf_text,
@@ -43,7 +44,8 @@ from tapec.tape import Tape, as_tracer, current_tape, is_traced
 from tapec.trace import where_defined
 
 __all__ = [
-    "associative_scan", "checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop",
+    "associative_scan", "checkpoint", "cond", "fori_loop", "loop_while", "map", "record_cond",
+    "scan", "switch", "while_loop",
 ]  # fmt: skip
 
 # -- cond and switch --------------------------------------------------------------------
@@ -121,6 +123,12 @@ def _branch(
             wanted[j] = Type(wider(a, b).dtype, a.shape)
     if any(body.types != wanted for body in bodies):
         bodies = [trace_body(name, casting(fn, wanted), treedef, types) for fn in branches]
+    return trees.unflatten(first.treedef, record_cond(tape, index, args, bodies))
+
+
+def record_cond(tape: Tape, index: Any, args: Sequence[Any], bodies: Sequence[Body]) -> list[Any]:
+    """Record a choice between bodies of equal result types, of which each takes ``args`` and what
+    it captured."""
     captured: list[Any] = []
     for body in bodies:
         captured += [as_tracer(tape, c) for c in body.captures]
@@ -133,8 +141,7 @@ def _branch(
             given.append(body.block.params[n + j - at] if mine else Value(c.type))
         at += len(body.captures)
         regions.append(Block(given, body.block.ops, body.block.results))
-    results = record(tape, "cond", [index, *args, *captured], {}, regions)
-    return trees.unflatten(first.treedef, results)
+    return record(tape, "cond", [index, *args, *captured], {}, regions)
 
 
 # -- scan -------------------------------------------------------------------------------
@@ -381,7 +388,7 @@ def _fori(
             return state[0] + 1, body_fun(state[0], state[1])
 
         step.__wrapped__ = body_fun  # type: ignore[attr-defined]
-        return _while(test, step, (start, init_val))[1]
+        return loop_while(test, step, (start, init_val))[1]
     n = max(int(upper) - int(lower), 0)
     first = int(lower)
 
@@ -408,10 +415,10 @@ def while_loop(
     """
     if current_tape() is None:
         return outside("while_loop", (cond_fun, body_fun), (init_val,))
-    return _while(cond_fun, body_fun, init_val)
+    return loop_while(cond_fun, body_fun, init_val)
 
 
-def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
+def loop_while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
     tape = current_tape()
     assert tape is not None
     carry = Carry(tape, init_val)
@@ -536,4 +543,4 @@ def _interleave(even: Any, odd: Any) -> Any:
     )
 
 
-JOBS.update(associative_scan=_associative, fori_loop=_fori, scan=_scan, while_loop=_while)
+JOBS.update(associative_scan=_associative, fori_loop=_fori, scan=_scan, while_loop=loop_while)

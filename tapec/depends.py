@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MISSING", "SIZE", "Read", "array_reads", "collect", "unchanged"]
+__all__ = ["MISSING", "SIZE", "Read", "array_reads", "collect", "is_library", "unchanged"]
 
 
 class _Missing:
@@ -106,7 +106,8 @@ def _same(now: Any, value: Any) -> bool:
 
 
 @functools.lru_cache(4096)
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file belongs to the standard library, an installed package or tapec."""
     return file.startswith("<frozen") or os.path.realpath(file).startswith(_LIBRARIES)
 
 
@@ -115,7 +116,7 @@ def _is_library_module(name: str) -> bool:
     if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__":
         return True
     file = getattr(sys.modules.get(name), "__file__", None)
-    return file is not None and _is_library(file)
+    return file is not None and is_library(file)
 
 
 def array_reads(reads: Iterable[Read], captures: Iterable[Any]) -> list[Read]:
@@ -229,7 +230,7 @@ class _Walker:
             self._read(namespace, name, namespace[name])
 
     def _function(self, fn: FunctionType) -> list[Any]:
-        if _is_library(fn.__code__.co_filename) and not fn.__globals__.get("TAPEC_USER_CODE"):
+        if is_library(fn.__code__.co_filename) and not fn.__globals__.get("TAPEC_USER_CODE"):
             return []
         pending: list[CodeType] = [fn.__code__]
         local: set[str] = set()

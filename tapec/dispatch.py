@@ -37,6 +37,7 @@ from tapec.errors import (
     VariantLimitError,
 )
 from tapec.ir.interp import GuardFailed
+from tapec.joining import Joiner, current_joiner
 from tapec.kinds import weak_kind
 from tapec.signature import (
     FLOAT,
@@ -65,7 +66,7 @@ MAX_LINKED = 64
 class Variant:
     """One trace of the function, compiled.  ``reads``: what else it depended on."""
 
-    __slots__ = ("compiled", "program", "pull", "reads", "traced")
+    __slots__ = ("compiled", "joins", "program", "pull", "reads", "traced")
 
     def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
         self.reads = reads
@@ -75,6 +76,8 @@ class Variant:
         flat = Flat([], traced.flat.keys, traced.flat.layout)
         self.traced = traced._replace(flat=flat, subject=None)
         self.pull: tuple[Program, Compiled] | None = None
+        #: whether it takes both ways at some branches
+        self.joins = False
 
     def pullback(self) -> tuple[Program, Compiled]:
         """The program from cotangents to cotangents, compiled at its first use."""
@@ -94,6 +97,16 @@ class Call:
         self.seeds = seeds
 
 
+class Counts:
+    """For ``fn.stats``: compilations, the time they took, and calls that took a new path."""
+
+    __slots__ = ("compiles", "misses", "seconds")
+
+    def __init__(self) -> None:
+        self.compiles = self.misses = 0
+        self.seconds = 0.0
+
+
 _dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
 
@@ -109,6 +122,7 @@ class Dispatcher:
         #: the native callable that calls arrive through, and the variants linked into it
         self.owner: weakref.ref[Any] | None = None
         self.linked: list[Variant] = []
+        self.counts = Counts()
         self.lift = lifted_leaves(transform)
         _dispatchers.add(self)
 
@@ -236,6 +250,7 @@ class Dispatcher:
         color: bool = False,
     ) -> Traced:
         """Run the user's function on tracers."""
+        joiner = current_joiner()
         return trace(
             subject,
             flat,
@@ -243,7 +258,21 @@ class Dispatcher:
             lift_constants=self.lift,
             keep_text=keep_text,
             color=color,
+            body=joiner.copy(subject) if joiner is not None else None,
         )
+
+    def joined(self, subject: Callable[..., Any], flat: Flat) -> Traced | None:
+        """A trace of both sides of each branch, as far as possible; None if there is no branch
+        to join."""
+        joiner = Joiner()
+        try:
+            with joiner.active():
+                traced = self.trace(subject, flat)
+        except Exception:  # what is wrong will show again without it
+            return None
+        if not joiner.joined or not joiner.sound or not joiner.exact(traced.fn):
+            return None
+        return traced
 
     def record(self, tape: Any, traced: Traced, call: Call) -> Any:
         """Inline the transformed function in the outer tape; its result on tracers."""
@@ -310,7 +339,12 @@ class Dispatcher:
         statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
         reads = collect((subject, *statics))
         started = time.perf_counter()
+        join_at = options.join_at()
+        joins = traced is None and join_at is not None and len(alive) + 1 >= join_at
+        if joins:
+            traced = self.joined(subject, flat)
         if traced is None:
+            joins = False
             traced = self.trace(subject, flat)
         # What the trace itself changed (a list it appends to) is not what it depends on.
         kept = [r for r in reads if unchanged((r,))]
@@ -321,6 +355,9 @@ class Dispatcher:
             )
         variant = Variant(traced, build(traced, self.transform), reads)
         variant.compiled.seconds = time.perf_counter() - started
+        self.counts.compiles += 1
+        self.counts.seconds += variant.compiled.seconds
+        self.counts.misses += failed is not None
         try:
             result = variant.compiled.run(flat, call.seeds)
         except GuardFailed:
@@ -332,6 +369,10 @@ class Dispatcher:
                 raise _failure_in_loop(self.name, error) from None
         if flat.key not in self.signatures and len(self.signatures) >= MAX_SIGNATURES:
             self.signatures.pop(next(iter(self.signatures)))
+        variant.joins = joins
+        if joins:  # it has the paths of those that take one way only
+            alive = [v for v in alive if v.joins]
+            self.linked = [v for v in self.linked if v in alive]
         self.signatures[flat.key] = [variant, *alive, *stale][:limit]
         self.link(variant)
         return result, variant, call

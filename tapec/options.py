@@ -10,6 +10,7 @@ variable                  default    meaning
 ``TAPEC_OPT``             (by size)  LLVM optimisation level of kernels, 0 to 3
 ``TAPEC_CHECK``           0          1 verifies the IR after every pass (on under pytest)
 ``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
+``TAPEC_JOIN``            3          from this variant on, both sides of branches are traced (0: no)
 ``TAPEC_REROLL``          1          0 leaves Python loops unrolled
 ``TAPEC_TAPE_LIMIT``      4000000    operations that one trace may record before an error
 ``TAPEC_CACHE``           1          0: no object code is kept on disk (``codegen.disk``)
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["backend", "max_variants", "opt_level", "promote", "reroll", "tape_limit"]
+__all__ = ["backend", "join_at", "max_variants", "opt_level", "promote", "reroll", "tape_limit"]
 
 
 def backend() -> str:
@@ -54,6 +55,14 @@ def max_variants() -> int:
     if not value.isdigit() or int(value) < 1:
         raise ValueError(f"TAPEC_MAX_VARIANTS={value!r}: use a positive integer")
     return int(value)
+
+
+def join_at() -> int | None:
+    """The number of variants of one signature from which on branches are joined; None: never."""
+    value = os.environ.get("TAPEC_JOIN", "3").strip()
+    if not value.isdigit():
+        raise ValueError(f"TAPEC_JOIN={value!r}: use a number, 0 for never")
+    return int(value) or None
 
 
 def promote() -> bool:

@@ -330,6 +330,8 @@ class VariantStats:
     from_disk: bool
     #: whether calls can reach it without Python
     native: bool
+    #: whether branches were recorded with both of their sides
+    joins: bool
 
 
 @dataclass(slots=True)
@@ -337,11 +339,13 @@ class Stats:
     """What has been compiled for a function."""
 
     name: str
+    #: those in use
     variants: list[VariantStats]
-
-    @property
-    def compile_seconds(self) -> float:
-        return sum(v.compile_seconds for v in self.variants)
+    #: how often something was compiled, variants included that others have replaced; and the time
+    compiles: int
+    compile_seconds: float
+    #: calls of which no variant's guards held, so that another was compiled
+    misses: int
 
     @property
     def guard_failures(self) -> int:
@@ -353,14 +357,16 @@ class Stats:
 
     def __str__(self) -> str:
         out = [
-            f"{self.name}: {len(self.variants)} variants, compiled in "
-            f"{_time(self.compile_seconds)}, {self.guard_failures} guard failures"
+            f"{self.name}: {len(self.variants)} variants after {self.compiles} compilations in "
+            f"{_time(self.compile_seconds)}; {self.misses} calls took a new path, "
+            f"{self.guard_failures} guard failures"
         ]
         out += [
             f"  ({v.signature}): {v.nests} nests, {v.guards} guards, "
             f"{_bytes(v.workspace_bytes)} workspace, {_time(v.compile_seconds)} at level {v.opt}"
             + (", from disk" if v.from_disk else "")
             + f"; {v.python_calls} calls through Python, {v.guard_failures} guard failures"
+            + ("; both sides of its branches" if v.joins else "")
             + ("" if v.native else "; never called natively")
             for v in self.variants
         ]
@@ -374,7 +380,8 @@ def stats(dispatcher: Dispatcher) -> Stats:
         for variants in list(dispatcher.signatures.values())
         for variant in list(variants)
     ]
-    return Stats(dispatcher.name, found)
+    counts = dispatcher.counts
+    return Stats(dispatcher.name, found, counts.compiles, counts.seconds, counts.misses)
 
 
 def _variant_stats(variant: Variant) -> VariantStats:
@@ -395,4 +402,5 @@ def _variant_stats(variant: Variant) -> VariantStats:
         made.facts.opt if made else 0,
         made.cached if made else False,
         compiled.linkable,
+        variant.joins,
     )

@@ -100,8 +100,9 @@ def trace(
     lift_constants: Callable[[PyTreeSpec], Sequence[bool]] | None = None,
     keep_text: bool = False,
     color: bool = False,
+    body: Callable[..., Any] | None = None,
 ) -> Traced:
-    """Trace ``subject`` on the call ``flat``.
+    """Trace ``subject`` on the call ``flat``; ``body`` is run in its place, if given.
 
     A function that writes traced values into arrays of plain NumPy is traced again with
     arrays that can take them (see ``creation_retry``).
@@ -112,13 +113,13 @@ def trace(
     """
     rest = (flat, name, lift_constants, keep_text, color)
     try:
-        return _traced(subject, subject, *rest)
+        return _traced(subject, body or subject, *rest)
     except ConversionError as error:
         if not error.into_plain_array:
             raise
         from tapec.creation_retry import with_traced_creation
 
-        other = with_traced_creation(subject)
+        other = with_traced_creation(body or subject)
         if other is None:
             raise
         try:
