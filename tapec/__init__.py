@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tapec import numpy
-    from tapec.api import grad, hessian, hvp, jacobian, jit, jvp, value_and_grad, vjp
+    from tapec.api import fuse, grad, hessian, hvp, jacfwd, jacobian, jacrev, jit, value_and_grad
     from tapec.batching import vectorize, vmap
     from tapec.caches import clear_caches
     from tapec.control import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from tapec.host import host_call
     from tapec.implicit import argmin, fixed_point, linear_solve, root
+    from tapec.points import jvp, linearize, vjp
     from tapec.series import derivative, jet, taylor
     from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
     from tapec.testing import check_grads
@@ -71,15 +72,19 @@ __all__ = [
     "derivative",
     "fixed_point",
     "fori_loop",
+    "fuse",
     "grad",
     "hessian",
     "host_call",
     "hvp",
+    "jacfwd",
     "jacobian",
+    "jacrev",
     "jet",
     "jit",
     "jvp",
     "linear_solve",
+    "linearize",
     "map",
     "numpy",
     "primitive",
@@ -100,8 +105,20 @@ __all__ = [
 
 _FROM = {
     **dict.fromkeys(
-        ("grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"), "tapec.api"
+        (
+            "fuse",
+            "grad",
+            "hessian",
+            "hvp",
+            "jacfwd",
+            "jacobian",
+            "jacrev",
+            "jit",
+            "value_and_grad",
+        ),
+        "tapec.api",
     ),
+    **dict.fromkeys(("jvp", "linearize", "vjp"), "tapec.points"),
     **dict.fromkeys(
         (
             "associative_scan",

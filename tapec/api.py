@@ -1,5 +1,5 @@
-"""The transforms: ``grad``, ``value_and_grad``, ``jit``, ``vjp``, ``jvp``, ``jacobian``,
-``hessian``, ``hvp``.
+"""The transforms: ``grad``, ``value_and_grad``, ``jit``, ``jacobian``, ``hessian``, ``hvp``, and
+``fuse``.
 
 Each takes a function written in plain NumPy and returns a function.  They can be used as
 decorators, with or without options, and applied to each other's results to any order.
@@ -25,21 +25,27 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from tapec import trees
 from tapec.codegen.abi import new_callable
 from tapec.codegen.callable_type import callable_type, slow_of
-from tapec.dispatch import Call, Dispatcher, inline
-from tapec.errors import TapecTypeError, TapecValueError
-from tapec.signature import Flat
-from tapec.tape import current_tape, is_traced
+from tapec.dispatch import Dispatcher
+from tapec.errors import TapecTypeError
 from tapec.tensors.transforms import has_tensors
-from tapec.trace import Output, Traced
-from tapec.transforms import Transform, pullback
+from tapec.transforms import Transform
 
 if TYPE_CHECKING:
     from tapec.report import Report, Stats
 
-__all__ = ["grad", "hessian", "hvp", "jacobian", "jit", "jvp", "value_and_grad", "vjp"]
+__all__ = [
+    "fuse",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "value_and_grad",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,18 +127,18 @@ class _Slow:
         return entry[1].call(self.subject, args, kwargs)
 
 
-def _name_of(subject: Any) -> str:
+def name_of(subject: Any) -> str:
     name = getattr(subject, "__name__", None) or type(subject).__name__
     return "".join(c if c.isalnum() or c == "_" else "_" for c in name).strip("_") or "lambda"
 
 
-def _make(subject: Callable[..., Any], transform: Transform) -> Any:
+def make(subject: Callable[..., Any], transform: Transform) -> Any:
     if not callable(subject):
         raise TapecTypeError(
             f"{transform.kind} expects a function, not a {type(subject).__qualname__}"
         )
     _prepare_type()
-    dispatcher = _orphan(subject, transform) or Dispatcher(transform, _name_of(subject))
+    dispatcher = _orphan(subject, transform) or Dispatcher(transform, name_of(subject))
     made = new_callable(_Slow(subject, transform, dispatcher))
     dispatcher.adopt(made)
     fn, key = _origin(subject)
@@ -143,7 +149,7 @@ def _make(subject: Callable[..., Any], transform: Transform) -> Any:
         if value is not None:
             setattr(made, name, value)
     if not hasattr(made, "__name__"):
-        made.__name__ = made.__qualname__ = _name_of(subject)
+        made.__name__ = made.__qualname__ = name_of(subject)
     made.__wrapped__ = subject
     return made
 
@@ -213,7 +219,7 @@ def _reduce(self: Any) -> Any:
 
 def _restore(subject: Callable[..., Any], transform: tuple[Any, ...]) -> Any:
     """Unpickling: the transform of a function."""
-    return _make(subject, Transform(*transform))
+    return make(subject, Transform(*transform))
 
 
 def _set_name(self: Any, owner: type, name: str) -> None:
@@ -266,8 +272,8 @@ def _transform(fn: Any, kind: str, argnums: Any, has_aux: bool = False) -> Any:
     positions, single = _argnums(argnums, kind)
     transform = Transform(kind, positions, single, bool(has_aux))
     if fn is None:
-        return lambda fn: _make(fn, transform)
-    return _make(fn, transform)
+        return lambda fn: make(fn, transform)
+    return make(fn, transform)
 
 
 # -- public -----------------------------------------------------------------------------
@@ -336,7 +342,7 @@ def jit(fn: F) -> F:
     >>> tapec.jit(lambda x, n: np.sum(x ** n))(np.array([1.0, 2.0]), 3)
     9.0
     """
-    made: F = _make(fn, Transform("jit"))
+    made: F = make(fn, Transform("jit"))
     return made
 
 
@@ -360,6 +366,34 @@ def jacobian(fn: Any = None, argnums: Any = 0) -> Any:
            [0., 4.]])
     """
     return _transform(fn, "jacobian", argnums)
+
+
+@overload
+def jacfwd(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+@overload
+def jacfwd(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
+def jacfwd(fn: Any = None, argnums: Any = 0) -> Any:
+    """``jacobian`` in forward mode: column by column, whatever the numbers of rows and columns.
+
+    >>> import numpy as np, tapec
+    >>> tapec.jacfwd(lambda x: np.stack([x, x ** 2, x ** 3]))(2.0)
+    array([ 1.,  4., 12.])
+    """
+    return _transform(fn, "jacfwd", argnums)
+
+
+@overload
+def jacrev(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+@overload
+def jacrev(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
+def jacrev(fn: Any = None, argnums: Any = 0) -> Any:
+    """``jacobian`` in reverse mode: row by row, whatever the numbers of rows and columns.
+
+    >>> import numpy as np, tapec
+    >>> tapec.jacrev(lambda x: np.sum(x ** 2))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    """
+    return _transform(fn, "jacrev", argnums)
 
 
 @overload
@@ -400,108 +434,41 @@ def hvp(fn: Any = None, argnums: int = 0) -> Any:
     return _transform(fn, "hvp", argnums)
 
 
+def fuse(**functions: Callable[..., Any]) -> Any:
+    """Several functions of the same arguments as one native function that computes what they share
+    once.
+
+    ``functions``: any of NumPy functions and transforms, which are called with the same arguments.
+    The result is called with those and returns a tuple of their results, in the order in which they
+    were given; the names are for you (and ``__name__``).
+
+    Raises ``TypeError`` for what is not a function.
+
+    >>> import numpy as np, tapec
+    >>> def f(x): return np.sum(np.exp(x) * x)
+    >>> newton = tapec.fuse(value=f, grad=tapec.grad(f), hess=tapec.hessian(f))
+    >>> value, g, h = newton(np.zeros(2))
+    >>> value, g, h
+    (0.0, array([1., 1.]), array([[2., 0.],
+           [0., 2.]]))
+    """
+    for name, fn in functions.items():
+        if not callable(fn):
+            raise TapecTypeError(f"fuse: {name} is a {type(fn).__qualname__}, not a function")
+    if not functions:
+        raise TapecTypeError("fuse expects functions, as in fuse(value=f, grad=tapec.grad(f))")
+    parts = tuple(functions.values())
+
+    def fused(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return tuple([fn(*args, **kwargs) for fn in parts])
+
+    fused.__name__ = fused.__qualname__ = "_".join(functions)
+    return jit(fused)
+
+
 def forget() -> None:
     """Drop the variants that no callable holds."""
     _orphans.clear()
-    _shared.clear()
+    from tapec import points
 
-
-# -- functions of a point ---------------------------------------------------------------
-
-_shared: weakref.WeakKeyDictionary[Any, dict[Transform, Dispatcher]] = weakref.WeakKeyDictionary()
-
-
-def _dispatcher_for(fn: Callable[..., Any], transform: Transform) -> Dispatcher:
-    """The dispatcher of a function, kept as long as the function lives."""
-    if not callable(fn):
-        raise TapecTypeError(f"{transform.kind} expects a function, not a {type(fn).__qualname__}")
-    if type(fn) is not types.FunctionType and type(fn) is not callable_type():
-        return Dispatcher(transform, _name_of(fn))
-    table = _shared.setdefault(fn, {})
-    found = table.get(transform)
-    if found is None:
-        found = table[transform] = Dispatcher(transform, _name_of(fn))
-    return found
-
-
-def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The value of ``fn(*primals)`` and its derivative in the direction ``tangents``.
-
-    ``primals`` and ``tangents`` are sequences of the same structure and shapes; all primals
-    are differentiated.  Returns ``(out, tangent_out)``, ``tangent_out`` with the structure of
-    ``out`` (``None`` where ``out`` is an integer, a bool or a constant).
-
-    >>> import numpy as np, tapec
-    >>> tapec.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, 0.5))
-    (6.0, 4.0)
-    """
-    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise TapecTypeError("jvp expects its primals and tangents as tuples, one entry each")
-    args = tuple(primals)
-    seeds, seeds_def = trees.flatten(tuple(tangents))
-    _, primals_def = trees.flatten(args)
-    if seeds_def != primals_def:
-        raise TapecTypeError(
-            f"jvp: the tangents have the structure {seeds_def}, the primals {primals_def}"
-        )
-    return _dispatcher_for(fn, Transform("jvp", None, False)).call(fn, args, {}, seeds)
-
-
-def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """The value of ``fn(*primals)`` and its pullback.
-
-    ``pullback(ct)`` takes cotangents with the structure and shapes of the value and returns
-    a tuple of cotangents, one per primal.  It may be called many times.  It recomputes what
-    it needs of ``fn`` from the primals (copied now) and from captured arrays (read when it
-    is called).
-
-    >>> import numpy as np, tapec
-    >>> out, pullback = tapec.vjp(lambda x, y: x * y, 2.0, 3.0)
-    >>> out, pullback(1.0)
-    (6.0, (3.0, 2.0))
-    """
-    dispatcher = _dispatcher_for(fn, Transform("vjp", None, False))
-    tape = current_tape()
-    call = dispatcher.flatten(fn, primals, {})
-    if tape is not None:
-        traced = dispatcher.trace(fn, call.flat)
-        if not traced.concrete or any(is_traced(x) for x in call.flat.leaves):
-            out = dispatcher.record(tape, traced, call)
-            return out, lambda ct: _pull_traced(traced, call.flat, ct)
-    leaves = [np.array(x) if isinstance(x, np.ndarray) else x for x in call.flat.leaves]
-    flat = Flat(leaves, call.flat.keys, call.flat.layout)
-    out, variant, _ = dispatcher.compute(fn, Call(flat, None))
-
-    def pull(ct: Any) -> tuple[Any, ...]:
-        seeds = _cotangents(variant.traced, ct)
-        if any(is_traced(s) for s in seeds):
-            return _pull_traced(variant.traced, flat, ct)
-        result: tuple[Any, ...] = variant.pullback()[1].run(flat, seeds)
-        return result
-
-    return out, pull
-
-
-def _cotangents(traced: Traced, ct: Any) -> list[Any]:
-    """The cotangents of the results that have one."""
-    leaves, treedef = trees.flatten(ct)
-    if treedef != traced.treedef:
-        raise TapecTypeError(
-            f"the cotangent has the structure {treedef}, but the value has {traced.treedef}"
-        )
-    return [
-        c
-        for c, x in zip(leaves, traced.leaves, strict=True)
-        if isinstance(x, Output) and x.type.dtype.is_inexact
-    ]
-
-
-def _pull_traced(traced: Traced, flat: Flat, ct: Any) -> tuple[Any, ...]:
-    """The pullback recorded on the tape that is active now."""
-    tape = current_tape()
-    if tape is None:
-        raise TapecValueError("a pullback of traced values is used after their trace has ended")
-    traced = traced._replace(flat=flat)
-    seeds = _cotangents(traced, ct)
-    result: tuple[Any, ...] = inline(tape, pullback(traced), traced, seeds)
-    return result
+    points.forget()

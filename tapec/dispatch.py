@@ -51,7 +51,15 @@ from tapec.signature import (
 )
 from tapec.tape import Handle, as_tracer, current_tape, is_traced
 from tapec.trace import Traced, parameter_names, trace, where_defined
-from tapec.transforms import Program, Result, Transform, build, lifted_leaves, pullback
+from tapec.transforms import (
+    Program,
+    Result,
+    Transform,
+    build,
+    lifted_leaves,
+    linear_map,
+    pullback,
+)
 
 __all__ = ["Call", "Dispatcher", "Variant"]
 
@@ -66,7 +74,7 @@ MAX_LINKED = 64
 class Variant:
     """One trace of the function, compiled.  ``reads``: what else it depended on."""
 
-    __slots__ = ("compiled", "joins", "program", "pull", "reads", "traced")
+    __slots__ = ("compiled", "joins", "linear", "program", "pull", "reads", "traced")
 
     def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
         self.reads = reads
@@ -78,6 +86,7 @@ class Variant:
         self.pull: tuple[Program, Compiled] | None = None
         #: whether it takes both ways at some branches
         self.joins = False
+        self.linear: Callable[[Sequence[Any], list[Any]], Any] | None = None
 
     def pullback(self) -> tuple[Program, Compiled]:
         """The program from cotangents to cotangents, compiled at its first use."""
@@ -85,6 +94,22 @@ class Variant:
             program = pullback(self.traced)
             self.pull = program, compile_program(program, self.traced)
         return self.pull
+
+    def linear_map(self) -> Callable[[Sequence[Any], list[Any]], Any]:
+        """From residuals and tangents to the tangent of the value; compiled at its first use."""
+        if self.linear is None:
+            program = linear_map(self.traced)
+            types = program.fn.params[: len(program.fn.params) - len(program.seeds)]
+            keys = tuple([Spec("array", p.type) for p in types])
+            _, treedef = trees.flatten((tuple(range(len(keys))), {}))
+            layout = Layout(treedef, None, "linearize")
+            flat = Flat([], keys, layout)
+            traced = self.traced._replace(fn=program.fn, flat=flat, captures=[])
+            compiled = compile_program(program, traced)
+            self.linear = lambda residuals, seeds: compiled.run(
+                Flat(list(residuals), keys, layout), seeds
+            )
+        return self.linear
 
 
 class Call:
@@ -140,7 +165,7 @@ class Dispatcher:
         layout = self.layouts.get(treedef)
         if layout is None:
             argnums = self.transform.argnums
-            if kind in ("jvp", "vjp"):
+            if kind in ("jvp", "vjp", "linearize"):
                 argnums = tuple(range(len(args)))
             try:
                 layout = Layout(treedef, None if kind == "jit" else argnums, kind)

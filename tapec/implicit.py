@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from tapec.api import grad, jacobian, jit, jvp, vjp
+from tapec.api import grad, jacobian, jit
 from tapec.control import while_loop
 from tapec.custom import custom_jvp, custom_vjp, stop_gradient
 from tapec.errors import ConversionError, TapecTypeError, TapecValueError
+from tapec.points import jvp, vjp
 from tapec.tape import as_tracer, current_tape
 from tapec.trace import where_defined
 

@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapec.api import grad, jit, jvp, vjp
+from tapec.api import grad, jit
 from tapec.batching import vmap
 from tapec.coloring import bidirectional, columns, star
 from tapec.dispatch import Dispatcher
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.sparsity import distinct
 from tapec.ir.sparsity import sparsity as _sparsity
+from tapec.points import jvp, vjp
 from tapec.primitives import concat, gather
 from tapec.signature import Spec
 from tapec.tape import Handle, as_tracer

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec import api, trees
+from tapec import points, trees
 
 __all__ = ["check_grads"]
 
@@ -74,11 +74,11 @@ def _check(
     expected = _difference(fn, args, direction, 1e-2 if single else 1e-5)
     tangent = None
     if "fwd" in modes:
-        value, tangent = api.jvp(fn, args, direction)
+        value, tangent = points.jvp(fn, args, direction)
         _close(value, out, tolerance, f"{path}value by jvp", "value by NumPy")
         _close(tangent, expected, tolerance, f"{path}jvp", "central differences")
     if "rev" in modes:
-        value, pull = api.vjp(fn, *args)
+        value, pull = points.vjp(fn, *args)
         _close(value, out, tolerance, f"{path}value by vjp", "value by NumPy")
         cotangents = pull(weights)
         got = _inner(cotangents, direction)
@@ -90,12 +90,12 @@ def _check(
         return
     if "fwd" in modes:
         _check(
-            lambda *a: api.jvp(fn, a, direction)[1],
+            lambda *a: points.jvp(fn, a, direction)[1],
             args, order - 1, modes, atol, rtol, rng, f"{path}fwd > ",
         )  # fmt: skip
     if "rev" in modes:
         _check(
-            lambda *a: api.vjp(fn, *a)[1](weights),
+            lambda *a: points.vjp(fn, *a)[1](weights),
             args, order - 1, modes, atol, rtol, rng, f"{path}rev > ",
         )  # fmt: skip
 

@@ -27,7 +27,17 @@ from tapec.trace import Constant, Output, Traced, where_defined
 if TYPE_CHECKING:
     from optree import PyTreeSpec
 
-__all__ = ["KINDS", "Program", "Result", "Sweep", "Transform", "build", "lifted_leaves", "pullback"]
+__all__ = [
+    "KINDS",
+    "Program",
+    "Result",
+    "Sweep",
+    "Transform",
+    "build",
+    "lifted_leaves",
+    "linear_map",
+    "pullback",
+]
 
 #: Jacobians of at most this many columns (or rows) of functions of small arrays are one
 #: straight-line function, in which zeros of the seeds are known; others have the columns as a
@@ -37,7 +47,10 @@ UNROLL = 32
 #: ... and only while the function stays below this many operations.
 UNROLL_OPS = 20_000
 
-KINDS = ("jit", "grad", "value_and_grad", "jacobian", "hessian", "hvp", "jvp", "vjp")
+KINDS = (
+    "jit", "grad", "value_and_grad", "jacobian", "jacfwd", "jacrev", "hessian", "hvp", "jvp", "vjp",
+    "linearize",
+)  # fmt: skip
 
 
 class Transform(NamedTuple):
@@ -311,6 +324,42 @@ def _tangent_indices(fn: Function) -> dict[int, int]:
     return {i: k for k, i in enumerate(inexact)}
 
 
+def _linearized(traced: Traced) -> tuple[Function, Function]:
+    """Arguments to value and residuals; residuals and tangents to tangents."""
+    from tapec.ir.partial import split
+
+    fn = simplify(traced.fn)
+    wrt = _wrt(traced)
+    forward = simplify(jvp(fn, wrt))
+    first = len(param_types(fn))
+    return split(forward, range(first, first + len(wrt)), len(result_types(fn)))
+
+
+def _linearize(traced: Traced, transform: Transform, inline: bool) -> Program:
+    """The value, and the residuals of ``linear_map`` as a tuple of arrays."""
+    early, _ = _linearized(traced)
+    n = len(result_types(traced.fn))
+    residuals = [_Leaf(Result(k, "array")) for k in range(n, len(early.results))]
+    return _program(early, (_output_tree(traced), tuple(residuals)))
+
+
+def linear_map(traced: Traced) -> Program:
+    """Residuals to the derivative in the direction of the seeds, in the structure of the value."""
+    _, rest = _linearized(traced)
+    tangents = _tangent_indices(traced.fn)
+    tree = traced.treedef.unflatten(
+        [
+            _Leaf(
+                Result(tangents[x.slot], _box(x.type))
+                if isinstance(x, Output) and x.slot in tangents
+                else Constant(None)
+            )
+            for x in traced.leaves
+        ]
+    )
+    return _program(rest, tree, [traced.fn.params[p].type for p in _wrt(traced)])
+
+
 def _vjp(traced: Traced, transform: Transform, inline: bool) -> Program:
     return _program(traced.fn, _output_tree(traced))
 
@@ -329,21 +378,23 @@ def pullback(traced: Traced) -> Program:
 
 def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
     fn = simplify(traced.fn)
+    what = transform.title
     for x in traced.leaves:
         if isinstance(x, Output) and not x.type.dtype.is_inexact:
             raise TapecTypeError(
-                f"jacobian: {where_defined(traced.subject)} returned an array of dtype "
+                f"{what}: {where_defined(traced.subject)} returned an array of dtype "
                 f"{x.type.dtype.np}, which has no derivative"
             )
         if isinstance(x, Constant):
             raise TapecTypeError(
-                f"jacobian: {where_defined(traced.subject)} returned {x.value!r}, "
+                f"{what}: {where_defined(traced.subject)} returned {x.value!r}, "
                 "which has no derivative"
             )
     outputs = [x.slot for x in traced.leaves if isinstance(x, Output)]
     rows = sum(fn.results[i].type.size for i in outputs)
     columns = sum(fn.params[p].type.size for p in _wrt(traced))
-    blocks = _blocks(fn, _wrt(traced), outputs, columns <= rows, inline)
+    forward = what == "jacfwd" or (what == "jacobian" and columns <= rows)
+    blocks = _blocks(fn, _wrt(traced), outputs, forward, inline)
     return _jacobian_program(traced, transform, blocks, outputs, traced.treedef)
 
 
@@ -482,6 +533,9 @@ _BUILDERS = {
     "grad": _grad,
     "value_and_grad": _grad,
     "jacobian": _jacobian,
+    "jacfwd": _jacobian,
+    "jacrev": _jacobian,
+    "linearize": _linearize,
     "hessian": _hessian,
     "hvp": _hvp,
     "jvp": _jvp,

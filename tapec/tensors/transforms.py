@@ -134,7 +134,7 @@ def _jitted(subject: Any, args: Any, kwargs: Any, run: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            from tapec.api import vjp
+            from tapec.points import vjp
 
             saved = ctx.saved_tensors
             wanted = [k for k, t in enumerate(saved) if t._type.dtype.is_inexact]
