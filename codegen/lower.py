@@ -7,20 +7,24 @@
 - a library call on strided operands (see ``gemm``), with a transpose of the result built in;
 - itself, if it is small: it is then unrolled in registers.
 
-A reduction over very few elements is written out as elementwise operations.
+A stack of stacks is one stack.  A reduction over very few elements is written out as elementwise
+operations.
 Decompositions of matrices are prepared by ``matrices``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from tapec.codegen.gemm import FEW_TERMS, lower_dot
 from tapec.codegen.matrices import expand_matrices
+from tapec.codegen.places import Pieces, flattened
 from tapec.codegen.plan import SMALL
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Value
-from tapec.ir.dce import rebuilt
+from tapec.ir.dce import dce, rebuilt
 from tapec.ir.loops import body_function
 
 __all__ = ["lower"]
@@ -33,7 +37,9 @@ def lower(fn: Function) -> Function:
     fn = expand_matrices(fn)
     if not any(op.name in _LOWERED or op.regions or _few(op) for op in fn.ops):
         return fn
-    alone = _followed(fn)
+    uses = _uses(fn)
+    alone, inner_places = _followed(fn, uses), _inner_places(fn, uses)
+    stacks: dict[Value, Pieces] = {}
     b = Builder()
     env: dict[Value, Value] = {}
     for p in fn.params:
@@ -55,6 +61,12 @@ def lower(fn: Function) -> Function:
         elif op.name == "place" and op.results[0] in alone:
             matrix = alone[op.results[0]].results[0]
             env[matrix] = _diagonal_matrix(b, operands[0], matrix.type.shape)
+        elif op.name == "place":
+            pieces, at = flattened(b, op, operands, stacks)
+            result = b.place(pieces, op.attrs["shape"], at)
+            env[op.results[0]] = result
+            if op.results[0] in inner_places:
+                stacks[result] = pieces, at
         elif _few(op):
             env[op.results[0]] = _terms(b, op, operands[0])
         elif op.regions:
@@ -64,7 +76,8 @@ def lower(fn: Function) -> Function:
             env.update(zip(op.results, new.results))
         else:
             env.update(zip(op.results, b.append(op, operands).results))
-    return b.function(fn.name, [env[r] for r in fn.results])
+    lowered = b.function(fn.name, [env[r] for r in fn.results])
+    return dce(lowered) if stacks else lowered
 
 
 _COMBINE = {
@@ -125,15 +138,31 @@ def _diagonal_matrix(b: Builder, x: Value, shape: tuple[int, ...]) -> Value:
     return b.select(here, full, b.zeros(full.type))
 
 
-def _followed(fn: Function) -> dict[Value, Op]:
+def _uses(fn: Function) -> Counter[Value]:
+    uses = Counter(fn.results)
+    for op in fn.ops:
+        uses.update(op.operands)
+        for region in op.regions:
+            uses.update(region.results)
+    return uses
+
+
+def _inner_places(fn: Function, uses: Counter[Value]) -> set[Value]:
+    """Results of ``place`` whose only use is in another one, as they are or reshaped."""
+    found = set()
+    for op in fn.ops:
+        if op.name == "place" and op.results[0].type.size > SMALL:
+            for v in op.operands:
+                if uses[v] == 1 and v.op is not None and v.op.name == "reshape":
+                    v = v.op.operands[0]
+                if uses[v] == 1 and v.op is not None and v.op.name == "place":
+                    found.add(v)
+    return found
+
+
+def _followed(fn: Function, uses: Counter[Value]) -> dict[Value, Op]:
     """Results of ``dot`` whose only use is a transpose → that transpose; of a ``place`` of a
     diagonal → the reshape to a matrix."""
-    uses: dict[Value, int] = {}
-    for v in fn.results:
-        uses[v] = uses.get(v, 0) + 1
-    for op in fn.ops:
-        for v in op.operands:
-            uses[v] = uses.get(v, 0) + 1
     found = {}
     for op in fn.ops:
         if op.name not in ("transpose", "reshape") or uses[op.operands[0]] != 1:

@@ -18,7 +18,6 @@ before the guards that stand before it: they may be what keeps its indices in ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
 
 from tapec.codegen.body import (
     IndexMap,
@@ -31,6 +30,7 @@ from tapec.codegen.body import (
     strides_of,
     unit_reshape,
 )
+from tapec.codegen.places import disjoint, piece_nests, stacked, stored_by_nests
 from tapec.codegen.program import Nest, Opaque, Program, Store
 from tapec.codegen.recompute import INDEX_OPS, REDUCTIONS, SOURCES, cost, heavy, repeated
 from tapec.codegen.regions import classify, operands_in_memory
@@ -94,6 +94,7 @@ def plan(fn: Function) -> Program:
 
 def _classify(program: Program, force: set[Value], stored_places: set[Value]) -> None:
     fn, kind = program.fn, program.kind
+    stacks = _returned_stacks(fn)
     for op in fn.ops:
         name = op.name
         if op.regions:
@@ -110,7 +111,9 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
         if name == "reshape" and unit_reshape(op.operands[0].type.shape, r.type.shape) is None:
             kind[r] = "mem"
             program.alias[r] = op.operands[0]
-        elif name == "place" and (r in stored_places or len(op.operands) > MAX_PIECES):
+        elif name == "place" and (
+            r in stored_places or len(op.operands) > MAX_PIECES or r in stacks
+        ):
             kind[r] = "mem"
             program.stored_places.add(r)
         elif name == "constant" and isinstance(op.attrs["value"], Dense):
@@ -159,6 +162,17 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
             kind[v] = "mem"
         elif kind[v] == "reg":
             program.spilled.add(v)
+
+
+def _returned_stacks(fn: Function) -> set[Value]:
+    """Stacks that are results and nothing else."""
+    found = {v for v in fn.results if v.op is not None and v.op.name == "place" and stacked(v.op)}
+    if found:
+        for op in fn.ops:
+            found.difference_update(op.operands)
+            for region in op.regions:
+                found.difference_update(region.results)
+    return found
 
 
 def _free(v: Value, kind: dict[Value, str]) -> bool:
@@ -250,14 +264,18 @@ def _schedule(program: Program) -> None:
         slots.append([])
         return len(steps) - 1
 
-    def join(root: Value, computed: Value | None) -> int:
+    def start(root: Value, computed: Value | None) -> int:
+        """The first step that may compute ``root``."""
         space = root.type.shape
         identity = identity_map(space)
         first = 0
         for v, m in _leaves(program, root, identity, computed):
             known = allowed.get(v) if m is None else ready(v, space, m, identity)
             first = max(first, known or 0)
-        return nest_for(space, first)
+        return first
+
+    def join(root: Value, computed: Value | None) -> int:
+        return nest_for(root.type.shape, start(root, computed))
 
     for op in fn.ops:
         if op.name == "guard":
@@ -314,48 +332,25 @@ def _schedule(program: Program) -> None:
         if op.name == "constant":
             avail[r] = 0
             continue
+        stores = stored_by_nests(program, op) if op.name == "place" else None
+        if stores is not None:
+            first = max(start(store.value, None) for store in stores)  # one nest for all
+            avail[r] = 0
+            for store in stores:
+                at = nest_for(store.value.type.shape, first)
+                nest = steps[at]
+                assert isinstance(nest, Nest)
+                nest.stores.append(store)
+                avail[r] = max(avail[r], at + 1)
+            continue
         opaque = Opaque(op)
         if op.name == "place":
-            opaque.adds = not _disjoint(op)
-            opaque.nests = _piece_nests(program, op, opaque.adds)
+            opaque.adds = not disjoint(op)
+            opaque.nests = piece_nests(program, op, opaque.adds)
         steps.append(opaque)
         slots.append([])
         for r in op.results:
             avail[r] = len(steps)
-
-
-def _disjoint(op: Op) -> bool:
-    """Whether no two pieces of a ``place`` can touch the same element: along some axis all
-    their ranges are disjoint, or they are few and pairwise apart."""
-    boxes = []
-    for piece, (start, step) in zip(op.operands, op.attrs["at"]):
-        if piece.type.size:
-            ends = [a + s * (n - 1) for a, s, n in zip(start, step, piece.type.shape)]
-            boxes.append([(min(a, e), max(a, e)) for a, e in zip(start, ends)])
-    for axis in range(op.results[0].type.ndim):
-        ranges = sorted(box[axis] for box in boxes)
-        if all(a[1] < b[0] for a, b in pairwise(ranges)):
-            return True
-    return len(boxes) <= 32 and all(
-        any(p[1] < q[0] or q[1] < p[0] for p, q in zip(a, b)) for a, b in combinations(boxes, 2)
-    )
-
-
-def _piece_nests(program: Program, op: Op, adds: bool) -> list[Nest]:
-    """Loops that write the pieces of a stored ``place`` (register pieces are stored singly)."""
-    target = op.results[0]
-    strides = strides_of(target.type.shape)
-    nests = []
-    for piece, (start, step) in zip(op.operands, op.attrs["at"]):
-        if program.kind[piece] == "reg" or piece.type.size == 0:
-            continue
-        nest = Nest(piece.type.shape)
-        offset = sum(a * s for a, s in zip(start, strides))
-        nest.stores.append(
-            Store(piece, target, offset, [a * s for a, s in zip(step, strides)], adds)
-        )
-        nests.append(nest)
-    return nests
 
 
 # -- bodies -----------------------------------------------------------------------------

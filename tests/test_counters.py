@@ -75,6 +75,16 @@ def mixed(x: Any, y: Any) -> Any:
     return np.sum(np.where(x > y, np.exp(x), y)) + np.prod(x[:3])
 
 
+def blocks(x: Any, y: Any) -> Any:
+    """A small Jacobian for each of many observations, and what it is the derivative of."""
+
+    def fn(x: Any, y: Any) -> Any:
+        return np.stack((x[0] * np.exp(y[0]), x[1] * np.sin(y[1] * x[0])))
+
+    jacobian = tapec.jacobian(fn, argnums=(0, 1))
+    return tapec.vmap(fn)(x, y), tapec.vmap(jacobian)(x, y)
+
+
 #: name → function, arguments, which to differentiate
 KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {
     "stencil": (rosenbrock, (ones(1000),), (0,)),
@@ -94,6 +104,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] 
     "network": (network, (ones(60, 50), ones(50, 10), ones(64, 60)), (0, 1)),
     "small product": (lambda a, b: np.sum((a @ b) ** 2), (ones(3, 3), ones(3, 3)), (0, 1)),
     "gather": (lambda x: np.sum(x[INDEX] ** 2), (ones(1000),), (0,)),
+    "stacked blocks": (blocks, (ones(1000, 2), ones(1000, 2)), ()),
     "running sum": (lambda x: np.sum(np.cumsum(x) ** 2), (ones(1000),), (0,)),
     "single precision": (
         lambda x: np.sum(np.exp(x)),
@@ -106,9 +117,9 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] 
 
 
 def program(name: str) -> Function:
-    """The simplified value and gradient of a kernel."""
+    """The simplified value and gradient of a kernel (itself, if nothing is to be differentiated)."""
     fn, args, wrt = KERNELS[name]
-    slow: Any = slow_of(tapec.value_and_grad(fn, argnums=wrt))
+    slow: Any = slow_of(tapec.value_and_grad(fn, argnums=wrt) if wrt else tapec.jit(fn))
     call = slow.dispatcher.flatten(slow.subject, args, {})
     return build(slow.dispatcher.trace(slow.subject, call.flat), slow.dispatcher.transform).fn
 
