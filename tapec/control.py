@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+import tapec.tape  # noqa: F401  first: it needs nothing of the others
 from tapec import primitives, trees
 from tapec.bodies import (
     JOBS,
