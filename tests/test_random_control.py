@@ -102,6 +102,7 @@ class Writer:
         out = [f"if {test}:", *indent(one), "else:", *indent(two)]
         if self.rng.random() < 0.3:
             out, built_two = out[: -1 - len(two)], ["pass"]
+        k = self.next()
         built = [
             f"def true_{k}(x, a, b, n):", *indent([*built_one, "return a, b, n"]),
             f"def false_{k}(x, a, b, n):", *indent([*built_two, "return a, b, n"]),
