@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from tapec.host import host_call
     from tapec.implicit import argmin, fixed_point, linear_solve, root
+    from tapec.ode import odeint
     from tapec.points import jvp, linearize, vjp
     from tapec.series import derivative, jet, taylor
     from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
@@ -87,6 +88,7 @@ __all__ = [
     "linearize",
     "map",
     "numpy",
+    "odeint",
     "primitive",
     "root",
     "scan",
@@ -139,6 +141,7 @@ _FROM = {
     **dict.fromkeys(("argmin", "fixed_point", "linear_solve", "root"), "tapec.implicit"),
     **dict.fromkeys(("sparse_hessian", "sparse_jacobian", "sparsity"), "tapec.sparse"),
     **dict.fromkeys(("derivative", "jet", "taylor"), "tapec.series"),
+    "odeint": "tapec.ode",
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",
     **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),
