@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         TapecIndexError,
         TapecTypeError,
         TapecValueError,
+        TapecWarning,
+        TapeLimitError,
         UnsupportedError,
         VariantLimitError,
     )
@@ -60,6 +62,8 @@ __all__ = [
     "TapecIndexError",
     "TapecTypeError",
     "TapecValueError",
+    "TapecWarning",
+    "TapeLimitError",
     "UnsupportedError",
     "VariantLimitError",
     "argmin",
@@ -144,7 +148,7 @@ _FROM = {
     "odeint": "tapec.ode",
     "vectorize": "tapec.batching",
     "vmap": "tapec.batching",
-    **dict.fromkeys([n for n in __all__ if n.endswith("Error")], "tapec.errors"),
+    **dict.fromkeys([n for n in __all__ if n.endswith(("Error", "Warning"))], "tapec.errors"),
 }
 
 

@@ -20,6 +20,7 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 
 from tapec import options, trees
 from tapec.backend import Compiled, NativeProgram, compile_program, seed_array
+from tapec.cautions import Draws
 from tapec.depends import Read, array_reads, collect, unchanged
 from tapec.errors import (
     TapecError,
@@ -34,6 +36,7 @@ from tapec.errors import (
     TapecLinAlgError,
     TapecTypeError,
     TapecValueError,
+    TapeLimitError,
     VariantLimitError,
 )
 from tapec.ir.interp import GuardFailed
@@ -50,7 +53,7 @@ from tapec.signature import (
     native_array,
 )
 from tapec.tape import Handle, as_tracer, current_tape, is_traced
-from tapec.trace import Traced, parameter_names, trace, where_defined
+from tapec.trace import Traced, definition, parameter_names, trace, where_defined
 from tapec.transforms import (
     Program,
     Result,
@@ -240,7 +243,8 @@ class Dispatcher:
         if current_tape() is None and seeds is None:
             return self.compute(subject, self.flatten(subject, args, kwargs))[0]
         if self.transform.kind == "jit":
-            return subject(*args, **kwargs)
+            joiner = current_joiner()
+            return (subject if joiner is None else joiner.copy(subject))(*args, **kwargs)
         return self.select(subject, args, kwargs, seeds)[0]
 
     def select(
@@ -293,6 +297,8 @@ class Dispatcher:
         try:
             with joiner.active():
                 traced = self.trace(subject, flat)
+        except TapeLimitError:
+            raise
         except Exception:  # what is wrong will show again without it
             return None
         if not joiner.joined or not joiner.sound or not joiner.exact(traced.fn):
@@ -360,17 +366,23 @@ class Dispatcher:
         stale = [v for v in variants if v not in alive]
         limit = options.max_variants()
         if len(alive) >= limit:
-            raise self._too_many(subject, alive[0], failed, limit)
+            raise self._too_many(subject, alive, call, limit)
         statics = [k.value for k in flat.keys if not isinstance(k, Spec)]
         reads = collect((subject, *statics))
+        draws = Draws([*(r.value for r in reads), *statics])
         started = time.perf_counter()
         join_at = options.join_at()
-        joins = traced is None and join_at is not None and len(alive) + 1 >= join_at
+        joins = (
+            traced is None
+            and join_at is not None
+            and (len(alive) + 1 >= join_at or any(v.joins for v in alive))
+        )
         if joins:
             traced = self.joined(subject, flat)
         if traced is None:
             joins = False
             traced = self.trace(subject, flat)
+        draws.check(*definition(subject))
         # What the trace itself changed (a list it appends to) is not what it depends on.
         kept = [r for r in reads if unchanged((r,))]
         reads = (*kept, *array_reads(kept, traced.captures))
@@ -442,19 +454,25 @@ class Dispatcher:
         )
 
     def _too_many(
-        self, subject: Any, variant: Variant, failed: GuardFailed | None, limit: int
+        self, subject: Any, variants: Sequence[Variant], call: Call, limit: int
     ) -> VariantLimitError:
-        guards = [op for op in variant.program.fn.ops if op.name == "guard"]
-        line, what = where_defined(subject), ""
-        if failed is not None and failed.index < len(guards):
-            guard = guards[failed.index]
-            if guard.loc is not None:
-                line = f"{guard.loc.file}:{guard.loc.line}"
-            what = f" ({guard.attrs['message']})" if guard.attrs.get("message") else ""
+        """Names the condition at which most of the paths known part from this one."""
+        reasons: Counter[tuple[str, str]] = Counter()
+        for variant in variants:
+            try:
+                variant.compiled.run_reference(call.flat, call.seeds)
+            except GuardFailed as error:
+                place = f"{error.loc.file}:{error.loc.line}" if error.loc is not None else ""
+                reasons[place, str(error)] += 1
+        (line, what), times = ("", ""), 0
+        if reasons:
+            ((line, what), times), *_ = reasons.most_common(1)
         return VariantLimitError(
-            f"{line}: '{self.name}' has taken {limit} different paths for arguments of one "
-            f"signature; this condition keeps changing{what}; instead: use np.where, tapec.cond "
-            "or tapec.while_loop for decisions that depend on traced values"
+            f"{line or where_defined(subject)}: '{self.name}' has taken {limit} different paths "
+            f"for arguments of one signature; the condition at this line ({what}) has decided "
+            f"differently for {times} of them; instead: use np.where, tapec.cond or "
+            "tapec.while_loop for decisions that depend on traced values, or raise the limit "
+            "(TAPEC_MAX_VARIANTS)"
         )
 
 

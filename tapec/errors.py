@@ -9,6 +9,9 @@ A message says what was wrong, where in the user's source, and what to write ins
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 
 from tapec.source import describe_site, user_site
@@ -23,9 +26,13 @@ __all__ = [
     "TapecLinAlgError",
     "TapecTypeError",
     "TapecValueError",
+    "TapecWarning",
+    "TapeLimitError",
     "UnsupportedError",
     "VariantLimitError",
     "fail",
+    "tape_full",
+    "warn",
     "writing_into_plain_array",
 ]
 
@@ -69,6 +76,14 @@ class VariantLimitError(TapecError, RuntimeError):
     """Too many different paths through one function."""
 
 
+class TapeLimitError(TapecError, RuntimeError):
+    """One trace has recorded too many operations: a loop that should not be unrolled."""
+
+
+class TapecWarning(UserWarning):
+    """What was asked for is computed, but may not be what was meant."""
+
+
 class InternalError(TapecError, RuntimeError):
     """A mistake of the compiler's own.  Never the user's fault; never a wrong number."""
 
@@ -80,6 +95,17 @@ def fail(cls: type[TapecError], what: str, instead: str = "") -> TapecError:
     return cls(f"{place}{what}; instead: {instead}" if instead else f"{place}{what}")
 
 
+def tape_full(name: str, limit: int) -> TapecError:
+    """The trace of the function ``name`` is as long as it may be."""
+    return fail(
+        TapeLimitError,
+        f"the trace of '{name}' has recorded {limit:,} operations, which is the limit "
+        "(TAPEC_TAPE_LIMIT); a loop of Python is unrolled while it is traced",
+        "write this loop with tapec.fori_loop, tapec.scan or tapec.while_loop, which trace "
+        "their bodies once",
+    )
+
+
 class TapecAxisError(TapecIndexError, ValueError):
     """An axis that an array does not have (NumPy's AxisError is both kinds, too)."""
 
@@ -89,3 +115,15 @@ def writing_into_plain_array(error: TapecError) -> TapecError:
     if isinstance(error, ConversionError):
         error.into_plain_array = True
     return error
+
+
+def warn(what: str, instead: str, file: str = "", line: int = 0) -> None:
+    """A ``TapecWarning``, at the user's line that is active now unless another is given."""
+    if not file:
+        loc = user_site(2).loc
+        file, line = (loc.file, loc.line) if loc is not None else ("<unknown>", 1)
+    text = f"{file}:{line}: {what}; instead: {instead}"
+    warnings.warn_explicit(text, TapecWarning, file, line, registry=_shown)
+
+
+_shown: dict[Any, Any] = {}

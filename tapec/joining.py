@@ -30,7 +30,7 @@ import numpy as np
 from tapec import trees
 from tapec.bodies import Body
 from tapec.control import loop_while, record_cond
-from tapec.errors import TapecError
+from tapec.errors import TapecError, TapeLimitError
 from tapec.ir.core import BOOL, C64, F32, I64, Block, Function, Op, Type, walk
 from tapec.kinds import PYTHON_SCALARS, Weak, common_dtype, weak_kind
 from tapec.primitives import binary, kind_of, reshape, select, unary
@@ -254,6 +254,8 @@ class Joiner:
                 self._inside.append(key)
                 try:
                     return self._looped(test, body, now, stored, strict)
+                except TapeLimitError:
+                    raise
                 except Exception:
                     self.plain.add(key)
                 finally:
@@ -323,6 +325,8 @@ class Joiner:
         self._inside.append(key)
         try:
             return self._joined(_condition(test), true, false, values, strict)
+        except TapeLimitError:
+            raise
         except Exception:
             self.plain.add(key)
             return None

@@ -12,7 +12,7 @@ variable                  default    meaning
 ``TAPEC_MAX_VARIANTS``    64         guarded variants of one signature before an error
 ``TAPEC_JOIN``            3          from this variant on, both sides of branches are traced (0: no)
 ``TAPEC_REROLL``          1          0 leaves Python loops unrolled
-``TAPEC_TAPE_LIMIT``      4000000    operations that one trace may record before an error
+``TAPEC_TAPE_LIMIT``      2000000    operations that one trace may record before an error
 ``TAPEC_CACHE``           1          0: no object code is kept on disk (``codegen.disk``)
 ``TAPEC_CACHE_DIR``       (XDG)      where it is kept
 ``TAPEC_CACHE_SIZE``      256        megabytes kept at most
@@ -77,7 +77,7 @@ def reroll() -> bool:
 
 def tape_limit() -> int:
     """How many records a tape may have."""
-    value = os.environ.get("TAPEC_TAPE_LIMIT", "4000000").strip().replace("_", "")
+    value = os.environ.get("TAPEC_TAPE_LIMIT", "2000000").strip().replace("_", "")
     if not value.isdigit() or int(value) < 1:
         raise ValueError(f"TAPEC_TAPE_LIMIT={value!r}: use a positive integer")
     return int(value)

@@ -54,6 +54,8 @@ def unary(op: str, x: Tracer) -> Tracer:
         tape.check(x.id)
     records = tape.records
     at = len(records)
+    if at >= tape.limit:
+        tape.full()
     records.append((op, (x.id,), NO_ATTRS, e.types, user_site(2)))
     return _make(tape, at, e.types[0], e.kind)  # type: ignore[no-any-return]
 
@@ -92,6 +94,8 @@ def binary(op: str, x: Any, y: Any) -> Tracer:
         tape.check(x.id if x.__class__ is _make else y.id)
     records = tape.records
     at = len(records)
+    if at >= tape.limit:
+        tape.full()
     records.append((e.op, ids, e.attrs, e.types, user_site(3)))
     return _make(tape, at, e.types[0], e.kind)  # type: ignore[no-any-return]
 

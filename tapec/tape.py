@@ -24,10 +24,11 @@ from _thread import get_ident
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from tapec import options
 from tapec.concrete import evaluate, fingerprint, same_contents
 from tapec.errors import (
     ConversionError,
@@ -36,6 +37,7 @@ from tapec.errors import (
     TapecTypeError,
     TapecValueError,
     fail,
+    tape_full,
 )
 from tapec.ir.core import Attrs, Dense, DType, Function, Loc, Type
 from tapec.kinds import PYTHON_SCALARS, Kind, Weak, common_dtype, supported_dtype
@@ -102,8 +104,8 @@ class Tape:
 
     __slots__ = (
         "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "chains", "closed", "concrete", "guards", "inputs", "level", "name", "notes", "ranges",
-        "records", "squares", "thread", "views",
+        "chains", "closed", "concrete", "differentiated", "guards", "inputs", "level", "limit",
+        "name", "notes", "ranges", "records", "squares", "thread", "views",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -115,6 +117,10 @@ class Tape:
         self.guards: dict[tuple[int, Any], int] = {}
         #: long stretches that could not be rolled into loops: where, and why
         self.notes: list[tuple[Site, str]] = []
+        #: ids of the inputs that are differentiated
+        self.differentiated: set[int] = set()
+        #: records at most
+        self.limit = options.tape_limit()
         self.level = -1
         self.thread = get_ident()
         self.closed = False
@@ -172,6 +178,9 @@ class Tape:
             "return the value from the traced function (has_aux=True for extra results)",
         )
 
+    def full(self) -> NoReturn:
+        raise tape_full(self.name, self.limit)
+
     def push(
         self, op: str, operands: tuple[int, ...], attrs: Attrs, types: tuple[Type, ...]
     ) -> int:
@@ -180,6 +189,8 @@ class Tape:
             self.check(operands[0] if operands else None)
         records = self.records
         at = len(records)
+        if at >= self.limit:
+            self.full()
         records.append((op, operands, attrs, types, user_site(2)))
         if len(types) > 1:
             records.extend([None] * (len(types) - 1))
@@ -193,6 +204,8 @@ class Tape:
             self.check(operands[0] if operands else None)
         records = self.records
         at = len(records)
+        if at >= self.limit:
+            self.full()
         records.append((op, operands, attrs, (type,), user_site(2)))
         return _tracer_class(self, at, type, type if kind is None else kind)  # type: ignore[no-any-return]
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from tapec.tape import Tape
 
-__all__ = ["Constant", "Output", "Traced", "parameter_names", "trace", "where_defined"]
+__all__ = [
+    "Constant", "Output", "Traced", "definition", "parameter_names", "trace", "where_defined",
+]  # fmt: skip
 
 #: Result leaves that are returned as they are.
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype, type, enum.Enum)
@@ -70,16 +72,20 @@ class Traced(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def where_defined(subject: Any) -> str:
-    """``file.py:12, in loss``: the definition of a function, for error messages."""
+def definition(subject: Any) -> tuple[str, int, str]:
+    """File, line and name of the definition of a function; file and line may be unknown."""
     inner = inspect.unwrap(subject)
     inner = getattr(inner, "func", inner)
     inner = getattr(inner, "__func__", inner)
     code = getattr(inner, "__code__", None)
-    name = getattr(inner, "__name__", type(inner).__name__)
-    if code is None:
-        return str(name)
-    return f"{code.co_filename}:{code.co_firstlineno}, in {name}"
+    name = str(getattr(inner, "__name__", type(inner).__name__))
+    return ("", 0, name) if code is None else (code.co_filename, code.co_firstlineno, name)
+
+
+def where_defined(subject: Any) -> str:
+    """``file.py:12, in loss``: the definition of a function, for error messages."""
+    file, line, name = definition(subject)
+    return f"{file}:{line}, in {name}" if file else name
 
 
 def parameter_names(subject: Any) -> list[str]:
@@ -148,6 +154,8 @@ def _traced(
         for leaf, key, hint in zip(flat.leaves, flat.keys, hints, strict=True):
             if type(key) is Spec:
                 leaves.append(tape.input(key.type, leaf, hint, weak=key.weak))
+                if flat.layout.differentiated[len(leaves) - 1]:
+                    tape.differentiated.add(leaves[-1].id)
             else:
                 leaves.append(leaf)
         args, kwargs = trees.unflatten(flat.layout.treedef, leaves)

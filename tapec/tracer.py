@@ -21,6 +21,7 @@ import numpy as np
 
 from tapec import primitives, rules
 from tapec import tape as _tape
+from tapec.cautions import warn_of_equality
 from tapec.errors import (
     ConversionError,
     TapecTypeError,
@@ -202,6 +203,8 @@ class Tracer(Operators):
             x = binary("ne", x, 0)
         expected = bool(x.concrete())
         x.tape.guard(x, expected, "if")
+        if expected and x.tape.differentiated:
+            warn_of_equality(x)
         return expected
 
     def __int__(self) -> int:
