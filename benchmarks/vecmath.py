@@ -60,7 +60,8 @@ def numpy_function(name: str) -> Callable[..., Any]:
 
 
 class Kernel:
-    """A native loop that applies one function of the math library to arrays."""
+    """A native loop that applies one function of the math library to arrays; a special function
+    is named with its signature, as in ``ndtr.dd``."""
 
     def __init__(
         self,
@@ -82,7 +83,8 @@ class Kernel:
         self.native = prototype(self._code.address("kernel"))
 
     def _text(self) -> str:
-        symbol = self.library.call(self.name, self.dtype, self.width)
+        need = self.library.special if "." in self.name else self.library.call
+        symbol = need(self.name, self.dtype, self.width)
         scalar = "double" if self.dtype is F64 else "float"
         ty = scalar if self.width == 1 else f"<{self.width} x {scalar}>"
         align = f"align {self.dtype.itemsize}"
@@ -185,6 +187,20 @@ def measure(names: list[str], opt: int, points: int) -> None:
         print(f"{name:10}{t:7.2f}{t32:8.2f}{tn:8.2f}{error:7.2f}{errorn:7.2f}  {by}", flush=True)
 
 
+def _scaled_erfc(t: Any) -> Any:
+    """(1 + 2a) exp(a**2) erfc(a) for a = 3.5 (1 + t)/(1 - t)."""
+    t = _mp.mpf(t)
+    if t >= 1:
+        return 2 / _mp.sqrt(_mp.pi)
+    a = _mp.mpf("3.5") * (1 + t) / (1 - t)
+    if a < 60:
+        return (1 + 2 * a) * _mp.exp(a * a) * _mp.erfc(a)
+    terms = [_mp.mpf(1)]
+    for k in range(1, 40):
+        terms.append(terms[-1] * (1 - 2 * k) / (2 * a * a))
+    return (1 + 2 * a) / (a * _mp.sqrt(_mp.pi)) * _mp.fsum(terms)
+
+
 def derive(names: list[str]) -> None:
     """Chebyshev fits of the power series that remain after argument reduction."""
 
@@ -201,6 +217,7 @@ def derive(names: list[str]) -> None:
             "log": (series(lambda i: _mp.mpf(2) / (2 * i + 3)), [0, s], 7),
             "sin": (series(lambda i: -((-1) ** i) / _mp.factorial(2 * i + 3)), [0, quarter], 6),
             "cos": (series(lambda i: (-1) ** i / _mp.factorial(2 * i + 4)), [0, quarter], 6),
+            "erfcx": (_scaled_erfc, [-1, 1], 25),
         }
         for name in names or list(table):
             function, interval, terms = table[name]

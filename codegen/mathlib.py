@@ -21,7 +21,7 @@ Invariants
 
 from __future__ import annotations
 
-from tapec.codegen import specialmath, vecmath
+from tapec.codegen import specialmath, vecmath, vecspecial
 from tapec.codegen.target import Target
 from tapec.ir.core import F32, F64, DType
 
@@ -91,6 +91,11 @@ class MathLibrary:
         return symbol
 
     def _need_special(self, spec: str, dtype: DType, width: int) -> str:
+        own = spec.split(".")[0]
+        if dtype is F64 and width > 1 and own in vecspecial.OWN:
+            symbol = f"@tapec.{own}.v{width}f64"
+            self._texts[symbol] = vecspecial.function(own, width, self._target.has_fma)
+            return symbol
         name, n = spec.replace(":", "."), specialmath.arity(spec)
         symbol = f"@tapec.special.{name}.{'' if width == 1 else f'v{width}'}f{dtype.bits}"
         if width == 1 and dtype is F64:

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 
-__all__ = ["COLD", "OWN", "Body", "function"]
+__all__ = ["COLD", "OWN", "Body", "exp", "function", "text_of"]
 
 MAGIC = 6755399441055744.0  # 1.5 * 2**52
 SIGN = -(1 << 63)
@@ -186,7 +186,7 @@ def _power_of_two(e: Body, k: str) -> str:
     return e.double(e.int("add", e.int("shl", k, e.i(52)), e.i(ONE_BITS)))
 
 
-def _exp(e: Body, x: str) -> str:
+def exp(e: Body, x: str) -> str:
     # Clamped, since 2**k must not wrap; selects with ordered comparisons keep nan.
     x = e.select(e.cmp("olt", x, e.f(-746.0)), e.f(-746.0), x)
     x = e.select(e.cmp("ogt", x, e.f(710.0)), e.f(710.0), x)
@@ -358,11 +358,17 @@ def _sincos(e: Body, x: str) -> str:
 
 
 OWN: dict[str, Callable[[Body, str], str]] = {
-    "exp": _exp, "expm1": _expm1, "tanh": _tanh, "log": _log, "log1p": _log1p,
+    "exp": exp, "expm1": _expm1, "tanh": _tanh, "log": _log, "log1p": _log1p,
     "sin": _sin, "cos": _cos, "sincos": _sincos,
 }  # fmt: skip
 # Functions whose own version has a limit, with the libm functions for lanes beyond it.
 COLD: dict[str, tuple[str, ...]] = {"sin": ("sin",), "cos": ("cos",), "sincos": ("sin", "cos")}
+
+
+def text_of(e: Body, name: str, result: str) -> str:
+    """The definition of a function of ``%x`` with this body."""
+    head = f"define internal {e.d} @tapec.{name}.v{e.w}f64({e.d} %x) alwaysinline nounwind {{"
+    return "\n".join([head, *e.lines, f"  ret {e.d} {result}", "}", ""])
 
 
 @cache
@@ -373,8 +379,7 @@ def function(name: str, width: int, fused: bool) -> str:
     result = OWN[name](e, "%x")
     symbol = f"tapec.{name}.v{width}f64"
     if name not in COLD:
-        lines = [f"define internal {d} @{symbol}({d} %x) alwaysinline nounwind {{"]
-        return "\n".join([*lines, *e.lines, f"  ret {d} {result}", "}", ""])
+        return text_of(e, name, result)
     libm = COLD[name]
     out = d if len(libm) == 1 else f"{{ {d}, {d} }}"
     limit = e.f(TRIG_LIMIT_FMA if fused else TRIG_LIMIT)

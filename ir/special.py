@@ -297,7 +297,8 @@ declare("erfcinv", 1, lambda b, z, x: (_times(b, -ROOT_PI / 2, b.exp(b.mul(z, z)
         low=0.1, high=1.9)  # fmt: skip
 declare("ndtr", 1, lambda b, z, x: (
             _times(b, 1 / math.sqrt(2 * math.pi), b.exp(_times(b, -0.5, b.mul(x, x)))),),
-        sympy=lambda sp, x: sp.erfc(-x / sp.sqrt(2)) / 2, low=-3.0, high=3.0)  # fmt: skip
+        sympy=lambda sp, x: sp.erfc(-x / sp.sqrt(2)) / 2, low=-3.0, high=3.0,
+        cost=40)  # fmt: skip
 declare("log_ndtr", 1, _log_ndtr_partials,
         sympy=lambda sp, x: sp.log(sp.erfc(-x / sp.sqrt(2)) / 2), low=-4.0, high=4.0)  # fmt: skip
 declare("ndtri", 1, lambda b, z, x: (
