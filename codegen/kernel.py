@@ -26,6 +26,7 @@ from tapec.codegen.merge import Merged, merged_loops
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.program import Nest, Opaque, Program
+from tapec.codegen.row_blocks import in_row_blocks
 from tapec.codegen.scalars import Emitter, constant, llvm_type
 from tapec.codegen.straight import emit_slot, load_element
 from tapec.codegen.target import host
@@ -397,7 +398,7 @@ class KernelEmitter:
         found = self.bodies.get(block)
         if found is None:
             name = f"body{len(self.bodies)}"
-            program = make_program(Function(name, block.params, block.ops, block.results))
+            program = _body_program(Function(name, block.params, block.ops, block.results))
             self.bodies[block] = found = Body(name)
             inner = KernelEmitter(program, lay_out(program), self.math, name, self)
             inner.run()
@@ -509,6 +510,11 @@ def _constant_global(name: str, k: int, v: Value) -> str:
 
 def make_program(fn: Function) -> Program:
     """The loop-level program of a function (what ``dump("loops")`` shows)."""
+    return planning.plan(lower(in_row_blocks(fn)))
+
+
+def _body_program(fn: Function) -> Program:
+    """The same for a region: if it is a block of rows, it is not cut again."""
     return planning.plan(lower(fn))
 
 

@@ -102,6 +102,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] 
     "transposed": (lambda x: np.sum(np.exp(x.T) * x.T), (ones(30, 20),), (0,)),
     "matrix times vector": (logistic, (ones(50), ones(1000, 50), ones(1000)), (0,)),
     "network": (network, (ones(60, 50), ones(50, 10), ones(64, 60)), (0, 1)),
+    "blocks of rows": (network, (ones(8, 16), ones(16, 2), ones(20_000, 8)), (0, 1)),
     "small product": (lambda a, b: np.sum((a @ b) ** 2), (ones(3, 3), ones(3, 3)), (0, 1)),
     "gather": (lambda x: np.sum(x[INDEX] ** 2), (ones(1000),), (0,)),
     "stacked blocks": (blocks, (ones(1000, 2), ones(1000, 2)), ()),
