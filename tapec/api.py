@@ -200,6 +200,8 @@ def _repr(self: Any) -> str:
         options += f", argnums={shown}"
     if transform.has_aux:
         options += ", has_aux=True"
+    if transform.holomorphic:
+        options += ", holomorphic=True"
     return f"<tapec.{transform.kind}({name}{options})>"
 
 
@@ -268,9 +270,11 @@ def _argnums(argnums: Any, kind: str) -> tuple[tuple[int, ...], bool]:
     )
 
 
-def _transform(fn: Any, kind: str, argnums: Any, has_aux: bool = False) -> Any:
+def _transform(
+    fn: Any, kind: str, argnums: Any, has_aux: bool = False, holomorphic: bool = False
+) -> Any:
     positions, single = _argnums(argnums, kind)
-    transform = Transform(kind, positions, single, bool(has_aux))
+    transform = Transform(kind, positions, single, bool(has_aux), bool(holomorphic))
     if fn is None:
         return lambda fn: make(fn, transform)
     return make(fn, transform)
@@ -280,12 +284,20 @@ def _transform(fn: Any, kind: str, argnums: Any, has_aux: bool = False) -> Any:
 
 
 @overload
-def grad(fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Decorator: ...
+def grad(
+    fn: None = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Decorator: ...
 @overload
 def grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Transformed: ...
-def grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
+def grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False) -> Any:
     """The gradient of a scalar function.
 
     ``fn`` returns one real floating-point scalar (shape ``()``); with ``has_aux`` a pair
@@ -297,27 +309,43 @@ def grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
     The result takes the same arguments as ``fn`` and returns the gradient, with
     ``has_aux`` the pair ``(gradient, aux)``.
 
-    Raises ``TypeError`` for integer arrays, for functions that return containers and for
-    argnums that do not exist, ``ValueError`` for a result that is not a scalar.
+    The gradient with respect to a complex argument z is dL/d(re z) + i dL/d(im z), the
+    direction of steepest ascent (PyTorch's convention).  For a function that is complex
+    differentiable, ``holomorphic=True`` gives its derivative: arguments and result are complex.
+
+    Raises ``TypeError`` for integer arrays, for functions that return containers or complex
+    values and for argnums that do not exist, ``ValueError`` for a result that is not a scalar.
 
     >>> import numpy as np, tapec
+    >>> tapec.grad(np.abs)(3 + 4j)
+    (0.6+0.8j)
+    >>> tapec.grad(lambda z: z * z, holomorphic=True)(1 + 2j)
+    (2+4j)
     >>> tapec.grad(lambda x: np.sum(x ** 2))(np.array([1.0, 2.0]))
     array([2., 4.])
     >>> tapec.grad(lambda a, b: a * b, argnums=(0, 1))(2.0, 5.0)
     (5.0, 2.0)
     """
-    return _transform(fn, "grad", argnums, has_aux)
+    return _transform(fn, "grad", argnums, has_aux, holomorphic)
 
 
 @overload
 def value_and_grad(
-    fn: None = None, argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fn: None = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Decorator: ...
 @overload
 def value_and_grad(
-    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Transformed: ...
-def value_and_grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> Any:
+def value_and_grad(
+    fn: Any = None, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Any:
     """The value and the gradient of a scalar function, computed together.
 
     As ``grad``, but the result returns ``(value, gradient)``; with ``has_aux``
@@ -327,7 +355,7 @@ def value_and_grad(fn: Any = None, argnums: Any = 0, has_aux: bool = False) -> A
     >>> tapec.value_and_grad(lambda x: np.sin(x) * x)(0.0)
     (0.0, 0.0)
     """
-    return _transform(fn, "value_and_grad", argnums, has_aux)
+    return _transform(fn, "value_and_grad", argnums, has_aux, holomorphic)
 
 
 def jit(fn: F) -> F:
@@ -347,16 +375,25 @@ def jit(fn: F) -> F:
 
 
 @overload
-def jacobian(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+def jacobian(
+    fn: None = None, argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Decorator: ...
 @overload
-def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
-def jacobian(fn: Any = None, argnums: Any = 0) -> Any:
+def jacobian(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Transformed: ...
+def jacobian(fn: Any = None, argnums: Any = 0, holomorphic: bool = False) -> Any:
     """The Jacobian of an array function, dense.
 
     For a result of shape ``s`` and an argument of shape ``t`` the Jacobian has shape
     ``s + t``.  A container as the result or argument gives a container of blocks (the
     result's structure outside).  Forward or reverse mode is chosen by the numbers of
     inputs and outputs.  A function that ignores its argument has zeros.
+
+    A complex result of real arguments has a complex Jacobian; a row of the Jacobian of a
+    real result by complex arguments is its gradient.  For complex results of complex arguments
+    there is one only if the function is complex differentiable, which ``holomorphic=True``
+    says.
 
     Raises ``TypeError`` for integer arguments or results.
 
@@ -365,53 +402,66 @@ def jacobian(fn: Any = None, argnums: Any = 0) -> Any:
     array([[2., 0.],
            [0., 4.]])
     """
-    return _transform(fn, "jacobian", argnums)
+    return _transform(fn, "jacobian", argnums, False, holomorphic)
 
 
 @overload
-def jacfwd(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+def jacfwd(
+    fn: None = None, argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Decorator: ...
 @overload
-def jacfwd(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
-def jacfwd(fn: Any = None, argnums: Any = 0) -> Any:
+def jacfwd(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Transformed: ...
+def jacfwd(fn: Any = None, argnums: Any = 0, holomorphic: bool = False) -> Any:
     """``jacobian`` in forward mode: column by column, whatever the numbers of rows and columns.
 
     >>> import numpy as np, tapec
     >>> tapec.jacfwd(lambda x: np.stack([x, x ** 2, x ** 3]))(2.0)
     array([ 1.,  4., 12.])
     """
-    return _transform(fn, "jacfwd", argnums)
+    return _transform(fn, "jacfwd", argnums, False, holomorphic)
 
 
 @overload
-def jacrev(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+def jacrev(
+    fn: None = None, argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Decorator: ...
 @overload
-def jacrev(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
-def jacrev(fn: Any = None, argnums: Any = 0) -> Any:
+def jacrev(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Transformed: ...
+def jacrev(fn: Any = None, argnums: Any = 0, holomorphic: bool = False) -> Any:
     """``jacobian`` in reverse mode: row by row, whatever the numbers of rows and columns.
 
     >>> import numpy as np, tapec
     >>> tapec.jacrev(lambda x: np.sum(x ** 2))(np.array([1.0, 2.0]))
     array([2., 4.])
     """
-    return _transform(fn, "jacrev", argnums)
+    return _transform(fn, "jacrev", argnums, False, holomorphic)
 
 
 @overload
-def hessian(fn: None = None, argnums: int | Sequence[int] = 0) -> Decorator: ...
+def hessian(
+    fn: None = None, argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Decorator: ...
 @overload
-def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Transformed: ...
-def hessian(fn: Any = None, argnums: Any = 0) -> Any:
+def hessian(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, holomorphic: bool = False
+) -> Transformed: ...
+def hessian(fn: Any = None, argnums: Any = 0, holomorphic: bool = False) -> Any:
     """The Hessian of a scalar function, dense: forward mode over reverse mode.
 
     For an argument of shape ``t`` it has shape ``t + t``; containers (and a tuple of
-    argnums) give containers of containers of blocks.
+    argnums) give containers of containers of blocks.  Of complex arguments there is one for
+    complex differentiable functions, by ``holomorphic=True``; for others see ``hvp``.
 
     >>> import numpy as np, tapec
     >>> tapec.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
     array([[4., 2.],
            [2., 0.]])
     """
-    return _transform(fn, "hessian", argnums)
+    return _transform(fn, "hessian", argnums, False, holomorphic)
 
 
 @overload

@@ -192,12 +192,13 @@ class Dispatcher:
         if kind == "hvp":
             k = layout.wrt[0]
             seeds, seeds_def = trees.flatten(vector)
-            if seeds_def != layout.args[k]:
+            fitted = trees.fit(seeds, seeds_def, layout.args[k])
+            if fitted is None:
                 raise TapecTypeError(
                     f"hvp: the vector has the structure {seeds_def}, but the argument that is "
                     f"differentiated has {layout.args[k]}"
                 )
-            return Call(flat, seeds)
+            return Call(flat, fitted)
         return Call(flat, None)
 
     def _take_vector(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:

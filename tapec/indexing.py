@@ -50,6 +50,8 @@ BASIC = (int, slice, type(None), type(Ellipsis))
 
 def getitem(x: Tracer, key: Any) -> Any:
     """``x[key]``."""
+    if x.__class__ is not Tracer:
+        return x.each(lambda part: getitem(part, key))  # type: ignore[attr-defined]
     shape = x.type.shape
     if key.__class__ is int and shape:
         return _item(x, (key,))

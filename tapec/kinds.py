@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapec.errors import TapecError, TapecTypeError, TapecValueError, UnsupportedError, fail
+from tapec.errors import TapecError, TapecTypeError, TapecValueError, fail
 from tapec.ir.core import BOOL, C128, F64, I64, NO_ATTRS, Attrs, DType, Type, dtype_of
 
 __all__ = [
     "BROADCAST",
+    "COMPLEX",
     "PYTHON_SCALARS",
     "UFUNC_OF_OP",
     "WEAK_COMPLEX",
@@ -90,17 +91,12 @@ def _native(dtype: Any) -> Any:
 def supported_dtype(dtype: Any, what: str = "an array") -> DType:
     """The IR's dtype for ``dtype``, or a ``TypeError`` that names it and the user's line."""
     try:
-        found = dtype_of(_native(dtype))
-        if found.kind == "c":
-            raise fail(
-                UnsupportedError, f"{what} of dtype {found.np}: complex is not supported yet"
-            )
-        return found
+        return dtype_of(_native(dtype))
     except TypeError:
         raise fail(
             TapecTypeError,
             f"{what} of dtype {np.dtype(dtype)}, which tapec does not support",
-            "convert it to bool, int32, int64, float32 or float64",
+            "convert it to bool, int32, int64, float32, float64, complex64 or complex128",
         ) from None
 
 
@@ -159,6 +155,10 @@ class Entry(NamedTuple):
     op: str  #: sums of bools are "or", their products "and"
 
 
+#: For operations with complex operands, which ``complex_math`` does.
+COMPLEX = "complex"
+_ON_COMPLEX = Entry((), None, (), False, NO_ATTRS, COMPLEX)
+
 _entries: dict[Any, Entry] = {}
 
 
@@ -187,9 +187,8 @@ def _resolve(op: str, kinds: tuple[Kind, ...]) -> Entry:
         dtypes = ufunc.resolve_dtypes((*[_DEFAULTS[a] for a in args], None))
     else:
         dtypes = ufunc.resolve_dtypes((*args, None))
-    for dtype in dtypes:
-        if dtype.kind == "c":
-            raise fail(UnsupportedError, f"{ufunc.__name__} of complex values is not supported yet")
+    if any(dtype.kind == "c" for dtype in dtypes):
+        return _ON_COMPLEX
     wanted = [supported_dtype(d, f"{ufunc.__name__}: a result") for d in dtypes]
     shapes = [_shape(k) for k in kinds]
     shape = broadcast_shapes(*shapes)

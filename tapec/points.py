@@ -65,11 +65,12 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     args = tuple(primals)
     seeds, seeds_def = trees.flatten(tuple(tangents))
     _, primals_def = trees.flatten(args)
-    if seeds_def != primals_def:
+    fitted = trees.fit(seeds, seeds_def, primals_def)
+    if fitted is None:
         raise TapecTypeError(
             f"jvp: the tangents have the structure {seeds_def}, the primals {primals_def}"
         )
-    return _dispatcher_for(fn, Transform("jvp", None, False)).call(fn, args, {}, seeds)
+    return _dispatcher_for(fn, Transform("jvp", None, False)).call(fn, args, {}, fitted)
 
 
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -110,13 +111,16 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 def _cotangents(traced: Traced, ct: Any) -> list[Any]:
     """The cotangents of the results that have one."""
     leaves, treedef = trees.flatten(ct)
-    if treedef != traced.treedef:
+    fitted = trees.fit(leaves, treedef, traced.treedef)
+    if fitted is None:
+        if trees.has_pairs(treedef) and not trees.has_pairs(traced.treedef):
+            raise TapecTypeError("the cotangent is complex, but the value is real")
         raise TapecTypeError(
             f"the cotangent has the structure {treedef}, but the value has {traced.treedef}"
         )
     return [
         c
-        for c, x in zip(leaves, traced.leaves, strict=True)
+        for c, x in zip(fitted, traced.leaves, strict=True)
         if isinstance(x, Output) and x.type.dtype.is_inexact
     ]
 
@@ -154,11 +158,12 @@ def linearize(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...,
 
     def checked(tangents: tuple[Any, ...]) -> list[Any]:
         seeds, given = trees.flatten(tangents)
-        if given != structure:
+        fitted = trees.fit(seeds, given, structure)
+        if fitted is None:
             raise TapecTypeError(
                 f"linearize: the tangents have the structure {given}, the primals {structure}"
             )
-        return seeds
+        return fitted
 
     def forward(*tangents: Any) -> Any:
         checked(tangents)

@@ -18,6 +18,7 @@ from tapec.ir.core import BOOL, F64, I64, NO_ATTRS, Attrs, DType, Type
 from tapec.ir.opdef import OPS
 from tapec.kinds import (
     BROADCAST,
+    COMPLEX,
     PYTHON_SCALARS,
     broadcast_shapes,
     common_dtype,
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 __all__ = [
     "as_array", "as_tracer", "binary", "broadcast_to", "cast", "concat", "dot", "emit", "emit_many",
     "full", "gather", "iota", "kind_of", "operands", "place", "reduce", "reshape", "scatter_add",
-    "select", "slice_", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
+    "select", "slice_", "strong", "strong_operands", "tape_among", "to_dtype", "transpose", "unary",
 ]  # fmt: skip
 
 _make: Any = None  # the Tracer class; set by tapec.tracer
+complexes: Any = None  # what has complex operands is done there; set by these modules
+complex_math: Any = None
 
 
 # -- elementwise ------------------------------------------------------------------------
@@ -48,6 +51,8 @@ def unary(op: str, x: Tracer) -> Tracer:
     kind = x.kind
     e = _entry_table.get((op, kind)) or entry(op, (kind,))
     if not e.plain:
+        if e.op is COMPLEX:
+            return complex_math.unary(op, x)  # type: ignore[no-any-return]
         x = cast(x, e.casts[0])
     tape = x.tape
     if tape.closed or tape.thread != get_ident():
@@ -77,13 +82,15 @@ def binary(op: str, x: Any, y: Any) -> Tracer:
                 tape, kx, ky = x.tape, x.kind, y.kind
     else:
         kx = x.__class__
-        tape, ky = y.tape, y.kind
         if kx not in PYTHON_SCALARS:
             x, y = operands(x, y)
-            tape, kx, ky = x.tape, x.kind, y.kind
+            kx = x.kind
+        tape, ky = y.tape, y.kind
     e = _entry_table.get((op, kx, ky)) or entry(op, (kx, ky))
     if e.plain:
         ids = (x.id, y.id)
+    elif e.op is COMPLEX:
+        return complex_math.binary(op, *operands(x, y))  # type: ignore[no-any-return]
     else:
         cx, cy = e.casts
         ids = (
@@ -112,6 +119,8 @@ def select(condition: Any, x: Any, y: Any) -> Tracer:
     if c.type.dtype is not BOOL:
         c = binary("ne", c, 0)
     dtype = common_dtype([x.kind, y.kind])
+    if dtype.kind == "c":
+        return complexes.select(c, x, y)  # type: ignore[no-any-return]
     type = Type(dtype, broadcast_shapes(c.type.shape, x.type.shape, y.type.shape))
     x, y = cast(x, dtype), cast(y, dtype)
     return tape.record("select", (c.id, x.id, y.id), BROADCAST, type)
@@ -122,6 +131,8 @@ def cast(x: Tracer, dtype: DType | None) -> Tracer:
     old = x.type.dtype
     if dtype is None or old is dtype:
         return x
+    if dtype.kind == "c" or old.kind == "c":
+        return complexes.cast(x, dtype)  # type: ignore[no-any-return]
     record = x.tape.records[x.id]
     if record is not None and record[0] == "constant" and not x.type.shape:
         value = record[2]["value"]
@@ -164,7 +175,15 @@ def operands(*values: Any) -> list[Any]:
 
 def strong_operands(*values: Any) -> list[Any]:
     """The same for functions that make arrays of their arguments: no number is weak there."""
-    return [_make(x.tape, x.id, x.type, x.type) if x.weak else x for x in operands(*values)]
+    return [strong(x) for x in operands(*values)]
+
+
+def strong(x: Any) -> Any:
+    """The same value, no longer standing for a Python number: NumPy's functions return
+    NumPy scalars."""
+    if x.__class__ is _make:
+        return _make(x.tape, x.id, x.type, x.type) if x.weak else x
+    return x.strong() if isinstance(x, _make) and x.weak else x
 
 
 def as_array(x: Any) -> Tracer:
@@ -181,6 +200,9 @@ def kind_of(x: Any) -> Any:
 
 def emit(op: str, args: Sequence[Tracer], attrs: Attrs) -> Tracer:
     """Record an op of the IR; the op table says the result's type."""
+    for x in args:
+        if x.__class__ is not _make:
+            return complexes.emit(op, args, attrs)  # type: ignore[no-any-return]
     try:
         (type,) = OPS[op].infer(tuple([x.type for x in args]), attrs)
     except TapecError:
@@ -205,10 +227,12 @@ def emit_many(op: str, args: Sequence[Tracer], attrs: Attrs = NO_ATTRS) -> list[
 
 def full(tape: Tape, shape: Sequence[int], value: Any, dtype: DType = F64) -> Tracer:
     """A constant number repeated over ``shape``."""
+    if dtype.kind == "c":
+        return complexes.full(tape, shape, value, dtype)  # type: ignore[no-any-return]
     type = Type(dtype, tuple(shape))
     if not type.shape:
         return tape.handle(tape.constant_id(value, dtype))
-    value = {"b": bool, "i": int, "f": float, "c": complex}[dtype.kind](value)
+    value = {"b": bool, "i": int, "f": float}[dtype.kind](value)
     return tape.record("constant", (), {"value": value, "type": type}, type)
 
 
@@ -308,6 +332,8 @@ def dot(
 ) -> Tracer:
     """Contract axes of two operands, which are promoted to a common dtype."""
     dtype = common_dtype([x.kind, y.kind])
+    if dtype.kind == "c":
+        return complexes.dot(x, y, contract, batch)  # type: ignore[no-any-return]
     attrs = {
         "contract": (tuple(contract[0]), tuple(contract[1])),
         "batch": (tuple(batch[0]), tuple(batch[1])),

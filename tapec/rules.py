@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tapec import primitives
 from tapec.errors import TapecError, UnsupportedError, fail
+from tapec.primitives import strong
 
 __all__ = [
     "FUNCTIONS",
@@ -38,13 +38,6 @@ setitem: Callable[[Any, Any, Any], Any]
 write_region: Callable[[Any, Any, Any], Any]
 #: a ufunc with keywords, or a method of one: set by ``tapec.numpy.methods``
 apply_ufunc: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def strong(x: Any) -> Any:
-    """The same value, no longer standing for a Python number: NumPy's functions return
-    NumPy scalars."""
-    make = primitives._make
-    return make(x.tape, x.id, x.type, x.type) if x.__class__ is make and x.weak else x
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:

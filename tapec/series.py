@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,17 @@ class Expansion:
     ``kind``: ``taylor`` (coefficients), ``jet`` (derivatives), ``last`` (the last of those).
     """
 
-    def __init__(self, fn: Callable[..., Any], order: int, kind: str) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], order: int, kind: str, holomorphic: bool = False
+    ) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.order = order
         self.kind = kind
+        self.holomorphic = holomorphic
 
     @property
     def origin(self) -> tuple[Any, Any]:
-        return self.__wrapped__, ("taylor", self.order, self.kind)  # type: ignore[attr-defined]
+        return self.__wrapped__, ("taylor", self.order, self.kind, self.holomorphic)  # type: ignore[attr-defined]
 
     def __call__(self, direction: Any, /, x: Any, *rest: Any) -> Any:
         tape = current_tape()
@@ -52,10 +55,16 @@ class Expansion:
         moving, x_def = trees.flatten(x)
         n = len(moving)
         if direction is None:
-            directions = [np.ones(np.shape(leaf)) for leaf in moving]
+            names = trees.part_names(x_def)
+            self._check_complex(names)
+            directions: list[Any] = [
+                np.full(np.shape(leaf), 0.0 if name == "imag" else 1.0)
+                for leaf, name in zip(moving, names)
+            ]
         else:
             directions, v_def = trees.flatten(direction)
-            if v_def != x_def:
+            fitted = trees.fit(directions, v_def, x_def)
+            if fitted is None:
                 raise TapecTypeError(
                     f"{self.kind}: the direction has the structure {v_def}, the point {x_def}"
                 )
@@ -116,6 +125,14 @@ class Expansion:
             results.append(self._scaled(series))
         return trees.unflatten(traced.treedef, results)
 
+    def _check_complex(self, names: Sequence[str]) -> None:
+        if any(names) and not self.holomorphic:
+            hint = "give the direction"
+            if self.kind == "last":
+                hint = "use holomorphic=True if the function is complex differentiable"
+            what = "derivative" if self.kind == "last" else self.kind
+            raise TapecTypeError(f"{what}: the point is complex; {hint}")
+
     def _scaled(self, series: Any) -> Any:
         if self.kind == "taylor":
             return series
@@ -136,10 +153,10 @@ def _order(order: Any, what: str) -> int:
     return n
 
 
-def _expanded(fn: Any, order: Any, kind: str, what: str) -> Any:
+def _expanded(fn: Any, order: Any, kind: str, what: str, holomorphic: bool = False) -> Any:
     if not callable(fn):
         raise TapecTypeError(f"{what} expects a function, not a {type(fn).__qualname__}")
-    return jit(Expansion(fn, _order(order, what), kind))
+    return jit(Expansion(fn, _order(order, what), kind, holomorphic))
 
 
 def taylor(fn: Callable[..., Any], x: Any, order: int, direction: Any = None) -> Any:
@@ -166,13 +183,14 @@ def jet(fn: Callable[..., Any], x: Any, order: int, direction: Any = None) -> An
     return _expanded(fn, order, "jet", "jet")(direction, x)
 
 
-def derivative(fn: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
+def derivative(fn: Callable[..., Any], n: int = 1, holomorphic: bool = False) -> Callable[..., Any]:
     """The ``n``-th derivative of a function of one number (elementwise for arrays).
 
-    Further arguments are passed on.  Costs O(n²) operations, not 2^n.
+    Further arguments are passed on.  A complex argument needs ``holomorphic=True``, which says
+    that the function is complex differentiable.  Costs O(n²) operations, not 2^n.
 
     >>> import numpy as np, tapec
     >>> tapec.derivative(lambda x: x ** 4, 2)(np.array([1.0, 2.0]))
     array([12., 48.])
     """
-    return functools.partial(_expanded(fn, n, "last", "derivative"), None)
+    return functools.partial(_expanded(fn, n, "last", "derivative", bool(holomorphic)), None)

@@ -22,7 +22,7 @@ import sys
 import threading
 from _thread import get_ident
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -40,7 +40,7 @@ from tapec.errors import (
     tape_full,
 )
 from tapec.ir.core import Attrs, Dense, DType, Function, Loc, Type
-from tapec.kinds import PYTHON_SCALARS, Kind, Weak, common_dtype, supported_dtype
+from tapec.kinds import PYTHON_SCALARS, Kind, supported_dtype
 from tapec.kinds import weak_kind as _weak_kind
 from tapec.source import NOWHERE, Site, describe_site, user_site
 
@@ -81,8 +81,9 @@ class Handle:
         return self.kind is not self.type
 
 
-#: Set by ``tapec.tracer``.
+#: Set by ``tapec.tracer`` and ``tapec.complexes``.
 _tracer_class: type[Any] = Handle
+_complex_class: type[Any] = Handle
 
 
 class _Stack(threading.local):
@@ -103,9 +104,9 @@ class Tape:
     """See the module's description.  ``captures`` is final once the tape has been lifted."""
 
     __slots__ = (
-        "__weakref__", "_arrays", "_constants", "_hidden", "_items", "_values", "captures",
-        "chains", "closed", "concrete", "differentiated", "guards", "inputs", "level", "limit",
-        "name", "notes", "ranges", "records", "squares", "thread", "views",
+        "__weakref__", "_arrays", "_complex", "_constants", "_hidden", "_items", "_values",
+        "captures", "chains", "closed", "concrete", "differentiated", "guards", "inputs", "level",
+        "limit", "name", "notes", "ranges", "records", "squares", "thread", "views",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -135,6 +136,7 @@ class Tape:
         self._constants: dict[Any, int] = {}
         self._hidden: dict[Any, int] = {}  # key of a captured object → record id
         self._arrays: dict[int, Any] = {}  # capture record id → fingerprint at capture
+        self._complex: dict[int, Any] = {}  # id(complex array) → it and its parts
         self._items: dict[Any, int] = {}
         self._values: dict[int, Any] = {}  # lazily computed concrete values
 
@@ -252,8 +254,6 @@ class Tape:
                 value = int(value)
             elif kind == "f":
                 value = float(value)
-            elif kind == "c":
-                supported_dtype(dtype.np, "a constant")
             found = len(self.records)
             self.records.append(("constant", (), {"value": value, "type": type}, (type,), NOWHERE))
             self._constants[key] = found
@@ -262,6 +262,8 @@ class Tape:
     def constant(self, value: Any, dtype: DType | None = None) -> Tracer:
         """A constant: a number, or an array that is baked into the program."""
         if isinstance(value, np.ndarray) and value.ndim:
+            if value.dtype.kind == "c":
+                return self._parts(value, self.constant)
             type = Type(supported_dtype(value.dtype), value.shape)
             at = len(self.records)
             attrs = {"value": Dense(value), "type": type}
@@ -276,6 +278,8 @@ class Tape:
 
     def fixed(self, array: np.ndarray[Any, Any]) -> Tracer:
         """An array of ours that never changes: a constant if it is small."""
+        if array.dtype.kind == "c":
+            return self._parts(array, self.fixed)
         return self.constant(array) if array.nbytes <= 2048 else self.array(array)
 
     def guard(self, condition: Tracer, expected: bool | int, message: str = "") -> None:
@@ -305,8 +309,17 @@ class Tape:
             at = self._capture(key, snapshot, tracer.type, Site(None, _hint_of(tracer)))
         return _tracer_class(self, at, tracer.type, tracer.kind)  # type: ignore[no-any-return]
 
+    def _parts(self, array: np.ndarray[Any, Any], make: Callable[..., Tracer]) -> Tracer:
+        """A complex array by its parts, of which the same array always has the same two."""
+        known = self._complex.get(id(array))
+        if known is None:
+            known = self._complex[id(array)] = array, array.real, array.imag
+        return _complex_class(make(known[1]), make(known[2]))  # type: ignore[no-any-return]
+
     def array(self, array: np.ndarray[Any, Any]) -> Tracer:
         """A NumPy array that the traced function uses: a hidden input, by reference."""
+        if array.dtype.kind == "c":
+            return self._parts(array, self.array)
         key = id(array)
         at = self._hidden.get(key)
         if at is not None and array.nbytes <= 4096 and not same_contents(array, self._arrays[at]):
@@ -344,16 +357,26 @@ class Tape:
         reached; else the function edits a captured array, which no compiled program mirrors.
         """
         self._values.clear()
+        self._complex.clear()
         baked: dict[int, Any] = {}
         kept: list[Capture] = []
         times = Counter(id(c.obj) for c in self.captures)
+        halves = Counter(id(b) for c in self.captures if (b := _whole(c.obj)) is not None)
+        b = None
         for at in [at for at, r in enumerate(self.records) if r is not None and r[0] == "capture"]:
             record = self.records[at]
             assert record is not None
             obj = self.captures[record[2]["index"]].obj
             if not isinstance(obj, Handle):
                 # names of ours: obj, the argument of getrefcount, the captures
-                private = sys.getrefcount(obj) <= 2 + times[id(obj)] and obj.base is None
+                private = sys.getrefcount(obj) <= 2 + times[id(obj)]
+                whole = _whole(obj)
+                if whole is not None:  # a part of a complex array: ``whole`` and the parts refer
+                    private &= whole.base is None
+                    private &= sys.getrefcount(whole) <= 2 + halves[id(whole)]
+                else:
+                    private &= obj.base is None
+                whole = None
                 mark = self._arrays[at]
                 if not same_contents(obj, mark):
                     if not isinstance(mark, np.ndarray) or not private:
@@ -458,6 +481,12 @@ def _site(loc: Loc | None, hint: str | None) -> Site:
     return Site(loc, hint)
 
 
+def _whole(obj: Any) -> Any:
+    """The complex array of which ``obj`` is a part; None if it is not one."""
+    base = obj.base if isinstance(obj, np.ndarray) and obj.dtype.kind == "f" else None
+    return base if isinstance(base, np.ndarray) and base.dtype.kind == "c" else None
+
+
 def _hint_of(tracer: Tracer) -> str | None:
     at = tracer.id
     record = tracer.tape.records[at]
@@ -487,17 +516,22 @@ def as_tracer(tape: Tape, value: Any) -> Tracer:
     cls = value.__class__
     if cls is _tracer_class:
         return value if value.tape is tape else tape.own(value)
+    if cls is complex or cls is _complex_class or isinstance(value, np.complexfloating):
+        from tapec import complexes
+
+        made = complexes.own if cls is _complex_class else complexes.constant
+        return made(tape, value)
     if cls in PYTHON_SCALARS:
         tracer = tape.constant(value)
         tracer.kind = _weak_kind(tracer.type) if cls is not bool else tracer.type
         return tracer
     if isinstance(value, np.ndarray):
-        return _stack_nested(tape, value.tolist()) if value.dtype == object else tape.array(value)
+        return stack_nested(tape, value.tolist()) if value.dtype == object else tape.array(value)
     if isinstance(value, np.generic):
         return tape.constant(value)
     if isinstance(value, (list, tuple)):
         if is_traced(value):
-            return _stack_nested(tape, value)
+            return stack_nested(tape, value)
         try:
             array = np.array(value)
         except ValueError as error:
@@ -512,82 +546,6 @@ def as_tracer(tape: Tape, value: Any) -> Tracer:
     )
 
 
-def _stack_nested(tape: Tape, value: Any) -> Tracer:
-    """Nested sequences with traced leaves → one traced array."""
-    if not isinstance(value, (list, tuple)):
-        return as_tracer(tape, value)
-    leaves: list[Tracer] = []
-    shape = _collect(tape, value, leaves)
-    if not leaves:
-        return tape.array(np.zeros(shape))
-    whole = _same_array(tape, leaves, shape)
-    if whole is not None:
-        return whole
-    inner = leaves[0].type.shape
-    # a list of Python floats is an array of float64: not weak
-    dtype = common_dtype([_strong(t.kind) for t in leaves])
-    ids = tuple([(t if t.type.dtype is dtype else t.astype(dtype.np)).id for t in leaves])
-    type = Type(dtype, shape + inner)
-    return tape.record("stack", ids, {"shape": type.shape}, type)
-
-
-def _strong(kind: Kind) -> Type:
-    return kind.type if kind.__class__ is Weak else kind
-
-
-def _collect(tape: Tape, value: Any, leaves: list[Tracer]) -> tuple[int, ...]:
-    """Append the leaves of nested lists in order; the shape of the nesting."""
-    inner: tuple[int, ...] | None = None
-    for element in value:
-        if isinstance(element, np.ndarray) and element.dtype == object:
-            element = element.tolist()
-        if isinstance(element, (list, tuple)):
-            here = _collect(tape, element, leaves)
-        else:
-            tracer = as_tracer(tape, element)
-            if leaves and leaves[0].type.shape != tracer.type.shape:
-                raise _ragged(leaves[0].type.shape, tracer.type.shape)
-            leaves.append(tracer)
-            here = ()
-        if inner is None:
-            inner = here
-        elif inner != here:
-            raise _ragged(inner, here)
-    return (len(value), *(inner or ()))
-
-
-def _ragged(first: tuple[int, ...], other: tuple[int, ...]) -> TapecError:
-    return fail(
-        TapecValueError,
-        f"an array cannot be made of elements of different shapes ({first} and {other})",
-    )
-
-
-def _same_array(tape: Tape, leaves: list[Tracer], shape: tuple[int, ...]) -> Tracer | None:
-    """The array whose elements, all and in order, ``leaves`` are; None if there is none."""
-    records = tape.records
-    source = None
-    for position, leaf in enumerate(leaves):
-        record = records[leaf.id]
-        if record is None or record[0] != "item":
-            return None
-        if source is None:
-            source = record[1][0]
-            type = tape.type_of(source)
-            if type.size != len(leaves):
-                return None
-        index = record[2]["index"]
-        flat = 0
-        if record[1][0] != source or len(index) != type.ndim:
-            return None
-        for k, n in zip(index, type.shape):
-            flat = flat * n + k
-        if flat != position:
-            return None
-    assert source is not None
-    whole = tape.handle(source)
-    return whole if type.shape == shape else whole.reshape(shape)
-
-
 # The operators and NumPy functions of tracers register themselves.
 import tapec.numpy  # noqa: E402, F401
+from tapec.stacking import stack_nested  # noqa: E402

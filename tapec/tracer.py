@@ -54,6 +54,8 @@ class Tracer(Operators):
     __slots__ = ()
     __array_priority__ = 1000.0
     __hash__ = None
+    #: two of them are the parts of a complex value (see ``trees.join``)
+    joins = True
 
     # -- what it is -------------------------------------------------------------------
 
@@ -298,7 +300,7 @@ class Tracer(Operators):
             rule = UFUNCS.get(ufunc)
             if rule is not None:
                 result = rule(*inputs)
-                return strong(result) if result.__class__ is Tracer else result
+                return result if result.__class__ is tuple else strong(result)
         return rules.apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -356,6 +358,8 @@ def view(
     """Make ``result`` a view: writes to either side are seen by the other.
 
     ``forward(base)`` reads the view; ``backward(base, view)`` is the base after a write."""
+    if result.__class__ is not Tracer:
+        return result.as_view(base, forward, backward)  # type: ignore[attr-defined, no-any-return]
     if result is base:
         result = base.copy()
     if result.type.shape:

@@ -57,12 +57,15 @@ class Transform(NamedTuple):
     """Which transform, of which arguments.  ``argnums`` None: all of them.
 
     ``single``: argnums was an int, so the result is not wrapped in a tuple.
+    ``holomorphic``: arguments and result are complex, and the derivative is the complex one.  By
+    the Cauchy-Riemann equations it is the conjugate of the gradient of the real part.
     """
 
     kind: str
     argnums: tuple[int, ...] | None = None
     single: bool = True
     has_aux: bool = False
+    holomorphic: bool = False
 
     @property
     def title(self) -> str:
@@ -208,6 +211,8 @@ def _argument_trees(traced: Traced, transform: Transform, leaves: Sequence[Any])
     layout = traced.flat.layout
     at = dict(zip([i for i, d in enumerate(layout.differentiated) if d], leaves, strict=True))
     parts = tuple(layout.args[k].unflatten([at[i] for i in layout.ranges[k]]) for k in layout.wrt)
+    if transform.holomorphic:
+        parts = trees.map_pairs(lambda p: trees.Conjugate(p.re, p.im), parts)
     return parts[0] if transform.single else parts
 
 
@@ -217,8 +222,31 @@ def _specs(traced: Traced) -> list[Spec]:
     return [k for k, d in zip(keys, mask, strict=True) if d and isinstance(k, Spec)]
 
 
-def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Output, Any]:
-    """The scalar output, and the tree of the auxiliary outputs (None without)."""
+def _check_holomorphic(traced: Traced, transform: Transform) -> None:
+    """Complex arguments and results, if the derivative is to be a complex one."""
+    if not transform.holomorphic:
+        return
+    layout = traced.flat.layout
+    for k in layout.wrt:
+        if not all(trees.part_names(layout.args[k])):
+            raise TapecTypeError(
+                f"{transform.title}(holomorphic=True): argument {k} of "
+                f"{where_defined(traced.subject)} is not complex; convert it with .astype(complex)"
+            )
+
+
+def _by_complex(traced: Traced) -> bool:
+    """Whether an argument that is differentiated is complex."""
+    layout = traced.flat.layout
+    return any(trees.has_pairs(layout.args[k]) for k in layout.wrt)
+
+
+def _split_aux(
+    traced: Traced, transform: Transform, subject: Any
+) -> tuple[Output, Output | None, Any]:
+    """The scalar output that is differentiated, its imaginary part if it is the real part of a
+    complex one, and the tree of the auxiliary outputs (None without)."""
+    _check_holomorphic(traced, transform)
     leaves, treedef = traced.leaves, traced.treedef
     what = transform.title
     at = where_defined(subject)
@@ -235,7 +263,16 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
             [_Leaf(Result(x.slot, _box(x.type)) if isinstance(x, Output) else x) for x in leaves]
         )[1]
         leaves, treedef = leaves[:n], kids[0]
-    if not trees.is_leaf(treedef):
+    imaginary: Any = None
+    if treedef.type is trees.Pair:
+        if not transform.holomorphic:
+            raise TapecTypeError(
+                f"{what} needs a function that returns a real scalar; {at} returned a complex "
+                "value. Differentiate its .real, .imag or np.abs, or the complex derivative of a "
+                "complex differentiable function with holomorphic=True"
+            )
+        leaves, imaginary = leaves[:1], leaves[1]
+    elif not trees.is_leaf(treedef):
         kind = getattr(treedef.type, "__name__", None) or "None"
         raise TapecTypeError(
             f"{what} needs a function that returns one scalar; {at} returned a {kind} of "
@@ -248,6 +285,8 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
             f"{what} needs a function that returns one real scalar; {at} returned "
             f"{value.value!r}, a {type(value.value).__qualname__}"
         )
+    if transform.holomorphic and imaginary is None:
+        raise TapecTypeError(f"{what}(holomorphic=True): the result of {at} is not complex")
     if value.type.shape != ():
         raise _non_scalar(what, at, value.type)
     if value.type.dtype.kind != "f":
@@ -255,7 +294,7 @@ def _split_aux(traced: Traced, transform: Transform, subject: Any) -> tuple[Outp
             f"{what} needs a function that returns a real floating-point scalar; "
             f"{at} returned {value.type.dtype.np} (use .real, np.abs or .astype(float))"
         )
-    return value, aux
+    return value, imaginary, aux
 
 
 def _non_scalar(what: str, at: str, type: Type) -> TapecValueError:
@@ -277,7 +316,7 @@ def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
 
 
 def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
-    value, aux = _split_aux(traced, transform, traced.subject)
+    value, imaginary, aux = _split_aux(traced, transform, traced.subject)
     fn, base = _reverse(traced, value.slot)
     keep: list[int] = []
     if transform.kind == "value_and_grad" or transform.has_aux:
@@ -291,6 +330,8 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
     tree = _argument_trees(traced, transform, leaves)
     if transform.kind == "value_and_grad":
         first: Any = _Leaf(Result(value.slot, _box(value.type)))
+        if imaginary is not None:
+            first = trees.Pair(first, _Leaf(Result(imaginary.slot, _box(imaginary.type))))
         if transform.has_aux:
             first = (first, aux)
         return _program(fn, (first, tree))
@@ -390,22 +431,54 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
                 f"{what}: {where_defined(traced.subject)} returned {x.value!r}, "
                 "which has no derivative"
             )
+    _check_holomorphic(traced, transform)
+    out_parts = trees.part_names(traced.treedef)
+    treedef = traced.treedef
     outputs = [x.slot for x in traced.leaves if isinstance(x, Output)]
+    if transform.holomorphic:
+        if not all(out_parts):
+            raise TapecTypeError(
+                f"{what}(holomorphic=True): {where_defined(traced.subject)} returned real values"
+            )
+        outputs = outputs[::2]
+        treedef = _real_parts(treedef)
+    elif any(out_parts) and _by_complex(traced):
+        raise TapecTypeError(
+            f"{what}: {where_defined(traced.subject)} returned complex values of complex "
+            "arguments; use holomorphic=True if it is complex differentiable, else take the "
+            "Jacobians of its .real and .imag"
+        )
     rows = sum(fn.results[i].type.size for i in outputs)
     columns = sum(fn.params[p].type.size for p in _wrt(traced))
     forward = what == "jacfwd" or (what == "jacobian" and columns <= rows)
     blocks = _blocks(fn, _wrt(traced), outputs, forward, inline)
-    return _jacobian_program(traced, transform, blocks, outputs, traced.treedef)
+    return _jacobian_program(traced, transform, blocks, outputs, treedef)
+
+
+def _real_parts(treedef: PyTreeSpec) -> PyTreeSpec:
+    """The structure with a leaf for each complex leaf."""
+    tree = treedef.unflatten([_Position(k) for k in range(treedef.num_leaves)])
+    return trees.flatten(trees.map_pairs(lambda p: p.re, tree))[1]
 
 
 def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
-    value, _ = _split_aux(traced, transform, traced.subject)
+    value, *_ = _split_aux(traced, transform, traced.subject)
+    if not transform.holomorphic and _by_complex(traced):
+        raise TapecTypeError(
+            f"hessian: {where_defined(traced.subject)} is differentiated by complex arguments; "
+            "use hvp, real and imaginary parts as arguments, or holomorphic=True"
+        )
     fn, base = _reverse(traced, value.slot)
     fn = simplify(select_results(fn, range(base, len(fn.results))))
     outputs = list(range(len(fn.results)))
-    blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
     holders = [_Position(k) for k in outputs]
     _, treedef = trees.flatten(_argument_trees(traced, transform, holders))
+    if transform.holomorphic:
+        outputs = outputs[::2]
+        real = transform._replace(holomorphic=False)
+        tree = _argument_trees(traced, real, holders)
+        treedef = trees.flatten(trees.map_pairs(lambda p: p.re, tree))[1]
+    blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
     return _jacobian_program(traced, transform, blocks, outputs, treedef)
 
 
@@ -443,8 +516,26 @@ def _jacobian_program(
             box = _gradient_box(spec) if zero_d else "array"
             leaves.append(_Leaf(Result(o * n + a, box)))
         parts.append(_argument_trees(traced, transform, leaves))
-    tree = out_treedef.unflatten(parts)
+    tree = _joined(out_treedef, parts)
     return _program(blocks.fn, tree, blocks.seeds, blocks.sweep)
+
+
+def _joined(treedef: PyTreeSpec, parts: Sequence[Any]) -> Any:
+    """The trees ``parts`` in the structure of the results; of complex results the leaves of two
+    trees are joined."""
+
+    def pair(both: trees.Pair) -> Any:
+        first, inner = trees.flatten(both.re.content)
+        second, _ = trees.flatten(both.im.content)
+        return inner.unflatten([trees.Pair(a, b) for a, b in zip(first, second)])
+
+    if not trees.has_pairs(treedef):
+        return treedef.unflatten(parts)
+    tree = trees.map_pairs(pair, treedef.unflatten([_Leaf(part) for part in parts]))
+    leaves, outer = trees.flatten(tree)
+    return outer.unflatten(
+        [x.content if type(x) is _Leaf and not isinstance(x.content, Result) else x for x in leaves]
+    )
 
 
 def _one_hot(type: Type, k: int) -> np.ndarray[Any, Any]:
@@ -515,7 +606,7 @@ def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:
 
 
 def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
-    value, _ = _split_aux(traced, transform, traced.subject)
+    value, *_ = _split_aux(traced, transform, traced.subject)
     fn, base = _reverse(traced, value.slot)
     fn = simplify(select(fn, range(base, len(result_types(fn)))))
     wrt = _wrt(traced)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tapec import complexes, rules
 from tapec import primitives as p
-from tapec import rules
 from tapec.errors import ConversionError, TapecIndexError, TapecTypeError, fail
 from tapec.indexing import (
     BASIC,
@@ -37,6 +37,8 @@ def setitem(x: Tracer, key: Any, value: Any) -> Tracer:
     """What ``x`` is after ``x[key] = value``."""
     tape = p.tape_among((x, value))
     x, new = as_tracer(tape, x), as_tracer(tape, value)
+    if x.type.dtype.kind == "c" or new.type.dtype.kind == "c":
+        return complexes.setitem(x, key, new, setitem)
     if _kind_rank(new) > _kind_rank(x):
         raise fail(
             TapecTypeError,
@@ -195,6 +197,8 @@ def _positions(x: Tracer, parts: list[Any]) -> Any:
 
 def scatter_flat(x: Tracer, target: Any, values: Tracer) -> Tracer:
     """A 1-d array with ``values`` at the places ``target``, each of which occurs once."""
+    if x.type.dtype.kind == "c":
+        return complexes.setitem(x, target, values, scatter_flat)
     tape = x.tape
     hit = np.zeros(x.type.size, bool)
     hit[target] = True
@@ -259,7 +263,10 @@ def _select_at(x: Tracer, plan: list[Any], axis: int, new: Tracer) -> Tracer:
 def add_at(x: Tracer, key: Any, value: Any) -> Tracer:
     """What ``x`` is after ``np.add.at(x, key, value)``: repeated indices add up."""
     tape = p.tape_among((x, value))
-    x, new = as_tracer(tape, x), cast(as_tracer(tape, value), x.type.dtype)
+    x, new = as_tracer(tape, x), as_tracer(tape, value)
+    if x.type.dtype.kind == "c" or new.type.dtype.kind == "c":
+        return complexes.setitem(x, key, new, add_at)
+    new = cast(new, x.type.dtype)
     parts = parts_of(x, key)
     if all(isinstance(k, BASIC) for k in parts):
         return setitem(x, key, binary("add", getitem(x, key), new))

@@ -23,6 +23,7 @@ from tapec.numpy import (  # noqa: F401
     assigning,
     calculus,
     choosing,
+    complex_rules,
     linalg,
     methods,
     norms,

@@ -15,7 +15,7 @@ from tapec.kinds import common_dtype
 from tapec.numpy.reductions import reduced
 from tapec.numpy.registry import axes_of, axis_of, implements, int_argument
 from tapec.numpy.sorting import searchsorted, sorted_with_order
-from tapec.numpy.ufuncs import real_float
+from tapec.numpy.ufuncs import inexact, real_float
 from tapec.primitives import as_array, binary, cast, operands, reshape, select
 from tapec.tape import is_traced
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
@@ -43,7 +43,7 @@ def _spacing(f: Tracer, axis: int, given: Any) -> tuple[Any, Any]:
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences inside, one-sided ones of order ``edge_order`` at the ends."""
-    x = real_float(operands(f, *varargs)[0])
+    x = inexact(operands(f, *varargs)[0])
     axes = axes_of(axis, x.type.ndim)
     if not varargs:
         spacings: list[Any] = [1.0] * len(axes)
@@ -230,6 +230,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     if not x.type.size or not y.type.size:
         raise fail(TapecValueError, "first array argument cannot be empty")
     mode = _mode(mode)
+    y = UFUNCS[np.conjugate](y)
     if y.type.size <= x.type.size:
         return _correlate(x, y, mode)
     swapped: Tracer = _correlate(y, x, mode)[::-1]
@@ -247,7 +248,7 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     x, other, f, a = (None if v is None else next(tracers) for v in given)
     if ddof is None:
         ddof = 0 if bias else 1
-    rows = [_as_rows(real_float(v), rowvar) for v in (x, other) if v is not None]
+    rows = [_as_rows(inexact(v), rowvar) for v in (x, other) if v is not None]
     x = rows[0] if len(rows) == 1 else FUNCTIONS[np.concatenate](rows, axis=0)
     w: Any = None
     for weights in (f, a):
@@ -269,7 +270,7 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
             norm = total - ddof * reduced("sum", w * real_float(a), None, False) / total
     centred = x - mean
     weighted = centred if w is None else centred * w
-    product = p.dot(centred, weighted, ([1], [1]))
+    product = p.dot(centred, UFUNCS[np.conjugate](weighted), ([1], [1]))
     return FUNCTIONS[np.squeeze](product / norm)  # type: ignore[no-any-return]
 
 
@@ -286,7 +287,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **kwargs: Any) -> Trace
     c = cov(x, y, rowvar)
     if not c.type.ndim:
         return c / c  # type: ignore[no-any-return]
-    d = UFUNCS[np.sqrt](FUNCTIONS[np.diagonal](c))
+    d = UFUNCS[np.sqrt](FUNCTIONS[np.diagonal](c).real)
     result = c / d[:, None] / d[None, :]
     return FUNCTIONS[np.clip](result, -1, 1)  # type: ignore[no-any-return]
 
@@ -347,7 +348,7 @@ def polyder(p_: Any, m: Any = 1) -> Tracer:
 
 @implements(np.polyint)
 def polyint(p_: Any, m: Any = 1, k: Any = None) -> Tracer:
-    (a,) = (real_float(t) for t in _coefficients(p_))
+    (a,) = (inexact(t) for t in _coefficients(p_))
     m = int_argument(m, "m")
     constants = [0.0] * m if k is None else list(np.atleast_1d(k))
     if len(constants) == 1 and m > 1:
@@ -365,7 +366,7 @@ def poly(seq_of_zeros: Any) -> Tracer:
     roots = as_array(seq_of_zeros)
     if roots.type.ndim == 2:
         raise fail(UnsupportedError, "poly of a matrix is not supported", "use its eigenvalues")
-    a = p.full(roots.tape, (1,), 1.0, real_float(roots).type.dtype)
+    a = p.full(roots.tape, (1,), 1.0, inexact(roots).type.dtype)
     for k in range(roots.type.size):
         a = binary("sub", p.place([a], (k + 2,), [((0,), (1,))]), p.place(
             [a * roots[k]], (k + 2,), [((1,), (1,))]))  # fmt: skip
@@ -400,7 +401,7 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
 @implements(np.polydiv)
 def polydiv(u: Any, v: Any) -> tuple[Tracer, Tracer]:
     """Long division."""
-    a, b = (real_float(t) for t in _coefficients(u, v))
+    a, b = (inexact(t) for t in _coefficients(u, v))
     m, n = a.type.size - 1, b.type.size - 1
     scale = 1.0 / b[0]
     steps: list[Any] = []

@@ -9,7 +9,8 @@ import numpy as np
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.indexing import getitem
-from tapec.ir.core import BOOL, I64
+from tapec.ir.core import I64
+from tapec.kinds import numpy_kind
 from tapec.numpy.reductions import reduced
 from tapec.numpy.registry import axis_of, implements, int_argument
 from tapec.numpy.ufuncs import real_floats, truth
@@ -158,7 +159,9 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
 
 @implements(np.isclose)
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Tracer:
-    x, y = real_floats(a, b)
+    x, y = operands(a, b)
+    if x.type.dtype.kind != "c" and y.type.dtype.kind != "c":
+        x, y = real_floats(x, y)
     near = binary("le", abs(x - y), binary("add", atol, binary("mul", rtol, abs(y))))
     finite = UFUNCS[np.isfinite](y)
     result = binary("or", binary("and", near, finite), binary("eq", x, y))
@@ -214,7 +217,7 @@ def round_(a: Any, decimals: Any = 0) -> Tracer:
 
 
 FUNCTIONS[np.fix] = lambda x: UFUNCS[np.trunc](x)
-FUNCTIONS[np.real] = lambda val: as_array(val)
+FUNCTIONS[np.real] = lambda val: as_array(val).real
 FUNCTIONS[np.imag] = lambda val: as_array(val).imag
 FUNCTIONS[np.shape] = lambda a: as_array(a).type.shape
 FUNCTIONS[np.ndim] = lambda a: as_array(a).type.ndim
@@ -223,13 +226,13 @@ FUNCTIONS[np.size] = lambda a, axis=None: (
 )
 FUNCTIONS[np.iscomplexobj] = lambda x: as_array(x).type.dtype.kind == "c"
 FUNCTIONS[np.isrealobj] = lambda x: as_array(x).type.dtype.kind != "c"
-FUNCTIONS[np.isreal] = lambda x: p.full(as_array(x).tape, as_array(x).type.shape, True, BOOL)
-FUNCTIONS[np.iscomplex] = lambda x: p.full(as_array(x).tape, as_array(x).type.shape, False, BOOL)
+FUNCTIONS[np.isreal] = lambda x: binary("eq", as_array(x).imag, 0)
+FUNCTIONS[np.iscomplex] = lambda x: binary("ne", as_array(x).imag, 0)
 FUNCTIONS[np.isposinf] = lambda x: binary("eq", x, np.inf)
 FUNCTIONS[np.isneginf] = lambda x: binary("eq", x, -np.inf)
 FUNCTIONS[np.result_type] = lambda *args: np.result_type(
-    *[a.dtype if isinstance(a, Tracer) and not a.weak else 1.0 if isinstance(a, Tracer) else a
-      for a in args]
+    *[numpy_kind(a.kind)(1) if isinstance(a, Tracer) and a.weak else
+      a.dtype if isinstance(a, Tracer) else a for a in args]
 )  # fmt: skip
 FUNCTIONS[np.may_share_memory] = FUNCTIONS[np.shares_memory] = lambda a, b, max_work=None: a is b
 

@@ -123,7 +123,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **kwa
     tape = p.tape_among((fill_value,))
     value = as_tracer(tape, fill_value)
     value = value if dtype is None else cast(value, p.to_dtype(dtype))
-    return p.broadcast_to(Tracer(tape, value.id, value.type, value.type), shape_argument(shape))
+    return p.broadcast_to(p.strong(value), shape_argument(shape))
 
 
 def _like_plain(function: Any) -> Any:
@@ -178,9 +178,10 @@ def array(object: Any, dtype: Any = None, **kwargs: Any) -> Any:
     """``np.array``, also of traced values and nested lists of them."""
     if not is_traced(object):
         plain = np.array(object, dtype, **kwargs)
-        return _writable(plain) if plain.ndim and plain.dtype.kind == "f" else plain
+        return _writable(plain) if plain.ndim and plain.dtype.kind in "fc" else plain
     x = as_tracer(p.tape_among((object,)), object)
-    x = Tracer(x.tape, x.id, x.type, x.type)
+    x = p.strong(x)
+    x = x.copy() if x is object else x
     return x if dtype is None else x.astype(dtype)
 
 

@@ -285,7 +285,7 @@ def _at(ufunc: Any, a: Any, indices: Any, b: Any = None) -> None:
         )
     from tapec.writing import add_at, positions, scatter_flat
 
-    if ufunc in (np.add, np.subtract) and a.type.dtype.kind in "if":
+    if ufunc in (np.add, np.subtract) and a.type.dtype.kind in "ifc":
         value = b if ufunc is np.add else unary("neg", as_tracer(a.tape, b))
         a.overwrite(add_at(a, indices, value))
         return

@@ -282,7 +282,8 @@ def outer(a: Any, b: Any) -> Tracer:
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Tracer:
     x, y = strong_operands(a, b)
-    return dot(p.reshape(x, (x.type.size,)), p.reshape(y, (y.type.size,)))
+    first = UFUNCS[np.conjugate](p.reshape(x, (x.type.size,)))
+    return dot(first, p.reshape(y, (y.type.size,)))
 
 
 @implements(getattr(np.linalg, "vecdot", ""))
@@ -291,14 +292,14 @@ def vecdot(x1: Any, x2: Any, /, *, axis: Any = -1) -> Tracer:
 
 
 def _vecdot(a: Any, b: Any) -> Tracer:
-    return einsum("...i,...i->...", a, b)
+    return einsum("...i,...i->...", UFUNCS[np.conjugate](a), b)
 
 
 if hasattr(np, "vecdot"):
     UFUNCS[np.vecdot] = _vecdot
 if hasattr(np, "matvec"):
     UFUNCS[np.matvec] = lambda a, b: einsum("...ij,...j->...i", a, b)
-    UFUNCS[np.vecmat] = lambda a, b: einsum("...i,...ij->...j", a, b)
+    UFUNCS[np.vecmat] = lambda a, b: einsum("...i,...ij->...j", UFUNCS[np.conjugate](a), b)
 
 
 @implements(getattr(np.linalg, "matmul", ""))

@@ -11,7 +11,7 @@ from tapec import primitives as p
 from tapec.errors import TapecValueError, fail
 from tapec.ir.core import BOOL, F64, I32, I64
 from tapec.numpy.registry import axes_of, axis_of, implements, int_argument
-from tapec.numpy.ufuncs import guarded_sqrt, real_float, truth
+from tapec.numpy.ufuncs import absolute_square, guarded_sqrt, inexact, truth
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
 from tapec.tracer import FUNCTIONS, Tracer
 
@@ -135,7 +135,7 @@ def _averaged(a: Any, dtype: Any) -> Tracer:
     x = as_array(a)
     if dtype is not None:
         return cast(x, p.to_dtype(dtype))
-    return x if x.type.dtype.kind == "f" else cast(x, F64)
+    return x if x.type.dtype.is_inexact else cast(x, F64)
 
 
 def _total(x: Tracer, axis: Any, keepdims: Any, where: Any) -> Any:
@@ -165,7 +165,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: An
     if mean is np._NoValue:
         center = FUNCTIONS[np.mean](x, axis, keepdims=True, where=where)
     deviation = _chosen(binary("sub", x, center), where, 0)
-    total = reduced("sum", binary("mul", deviation, deviation), axis, keepdims)
+    total = reduced("sum", absolute_square(deviation), axis, keepdims)
     count = _total(x, axis, keepdims, where)
     if not isinstance(count, Tracer):
         return binary("div", total, max(count - ddof, 0))
@@ -186,12 +186,12 @@ def std(a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: An
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False,
             *, keepdims: Any = False) -> Any:  # fmt: skip
     if weights is None:
-        x = real_float(a)
+        x = inexact(a)
         result = mean(x, axis, keepdims=keepdims)
         total: Any = p.full(x.tape, result.type.shape, float(_count(x, axis)), result.type.dtype)
     else:
         x, w = operands(a, weights)
-        x = real_float(x)
+        x = inexact(x)
         if w.type.shape != x.type.shape:
             if axis is None:
                 raise fail(
@@ -228,7 +228,7 @@ def _without_nan(kind: str, op: str, fill: float) -> Callable[..., Tracer]:
     def rule(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
              initial: Any = np._NoValue, where: Any = True) -> Tracer:  # fmt: skip
         x = as_array(a)
-        if x.type.dtype.kind == "f":
+        if x.type.dtype.is_inexact:
             x = select(unary("isnan", x), fill, x)
         x = _chosen(_accumulator(x, dtype), where, fill)
         return _initial(reduced(kind, x, axis, keepdims), initial, op)
@@ -245,7 +245,7 @@ def _nan_extremum(kind: str, fill: float) -> Callable[..., Tracer]:
              where: Any = True) -> Tracer:  # fmt: skip
         x = as_array(a)
         plain = FUNCTIONS[np.max if kind == "max" else np.min]
-        if x.type.dtype.kind != "f":
+        if not x.type.dtype.is_inexact:
             return plain(x, axis, keepdims, initial, where)  # type: ignore[no-any-return]
         there = _there(x, where)
         result = plain(select(there, x, fill), axis, keepdims, initial)
@@ -263,7 +263,7 @@ FUNCTIONS[np.nanmin] = _nan_extremum("min", np.inf)
 def _nan_arg(function: Any, fill: float) -> Callable[..., Tracer]:
     def rule(a: Any, axis: Any = None, *, keepdims: Any = False) -> Tracer:
         x = as_array(a)
-        if x.type.dtype.kind == "f":
+        if x.type.dtype.is_inexact:
             x = select(unary("isnan", x), fill, x)
         return FUNCTIONS[function](x, axis, keepdims=keepdims)  # type: ignore[no-any-return]
 
@@ -342,7 +342,7 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Tracer:
 def _nan_cumulative(function: Any, fill: float) -> Callable[..., Tracer]:
     def rule(a: Any, axis: Any = None, dtype: Any = None) -> Tracer:
         x = as_array(a)
-        if x.type.dtype.kind == "f":
+        if x.type.dtype.is_inexact:
             x = select(unary("isnan", x), fill, x)
         return FUNCTIONS[function](x, axis, dtype)  # type: ignore[no-any-return]
 

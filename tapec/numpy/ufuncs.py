@@ -12,14 +12,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapec import complex_math
 from tapec import primitives as p
+from tapec.complexes import real_only
 from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.ir.core import BOOL, F64, NO_ATTRS, Type
 from tapec.kinds import UFUNC_OF_OP, WEAK_FLOAT, common_dtype, entry
 from tapec.primitives import as_array, binary, cast, operands, select, unary
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
-__all__ = ["guarded_sqrt", "logical_not", "power", "real_float", "square", "truth", "ufunc"]
+__all__ = [
+    "absolute_square", "guarded_sqrt", "inexact", "logical_not", "power", "real_float", "square",
+    "truth", "ufunc",
+]  # fmt: skip
 
 #: |n| up to which a constant integer exponent is a chain of products
 _MAX_INTEGER_POWER = 32
@@ -54,12 +59,21 @@ def ufunc(*names: str) -> Callable[[_Rule], _Rule]:
 def real_float(x: Any) -> Tracer:
     """``x`` as NumPy's float functions take it: integers become float64."""
     x = as_array(x)
+    real_only(x)
     return x if x.type.dtype.kind == "f" else cast(x, entry("sqrt", (x.kind,)).types[0].dtype)
+
+
+def inexact(x: Any) -> Tracer:
+    """The same for functions that also take complex values."""
+    x = as_array(x)
+    return x if x.type.dtype.kind == "c" else real_float(x)
 
 
 def real_floats(x: Any, y: Any) -> tuple[Tracer, Tracer]:
     """Two operands in the dtype that NumPy's binary float functions give them."""
     x, y = operands(x, y)
+    real_only(x)
+    real_only(y)
     dtype = entry("hypot", (_shapeless(x), _shapeless(y))).types[0].dtype
     return cast(x, dtype), cast(y, dtype)
 
@@ -116,6 +130,13 @@ def square(x: Any) -> Tracer:
     x = as_array(x)
     known = x.tape.squares.get(x.id)
     return binary("mul", x, x) if known is None else x.tape.handle(known)
+
+
+def absolute_square(x: Tracer) -> Tracer:
+    """|x|², which is x² of real values."""
+    if x.__class__ is not Tracer:
+        return complex_math.absolute_square(x)  # type: ignore[arg-type]
+    return binary("mul", x, x)
 
 
 def _constant_exponent(y: Any) -> float | int | None:
@@ -312,9 +333,9 @@ def rad2deg(x: Any) -> Tracer:
 
 def sinc(x: Any) -> Tracer:
     """A Taylor series near 0, where sin(y)/y loses its higher derivatives."""
-    y = binary("mul", real_float(x), math.pi)
+    y = binary("mul", inexact(x), math.pi)
     square_y = binary("mul", y, y)
-    near = binary("lt", square_y, 1.0)
+    near = binary("lt", UFUNCS[np.absolute](square_y), 1.0)
     t = select(near, square_y, 0.0)
     series: Any = None
     for k in range(13, -1, -1):
