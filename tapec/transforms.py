@@ -17,6 +17,7 @@ import numpy as np
 
 from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
+from tapec.holomorphic import by_complex, check_complex, joined, real_outputs, real_parts
 from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, C128, F64, I64, Function, Type, Value
 from tapec.ir.deferred import jvp, param_types, result_types, select, simplify, vjp
@@ -222,31 +223,13 @@ def _specs(traced: Traced) -> list[Spec]:
     return [k for k, d in zip(keys, mask, strict=True) if d and isinstance(k, Spec)]
 
 
-def _check_holomorphic(traced: Traced, transform: Transform) -> None:
-    """Complex arguments and results, if the derivative is to be a complex one."""
-    if not transform.holomorphic:
-        return
-    layout = traced.flat.layout
-    for k in layout.wrt:
-        if not all(trees.part_names(layout.args[k])):
-            raise TapecTypeError(
-                f"{transform.title}(holomorphic=True): argument {k} of "
-                f"{where_defined(traced.subject)} is not complex; convert it with .astype(complex)"
-            )
-
-
-def _by_complex(traced: Traced) -> bool:
-    """Whether an argument that is differentiated is complex."""
-    layout = traced.flat.layout
-    return any(trees.has_pairs(layout.args[k]) for k in layout.wrt)
-
-
 def _split_aux(
     traced: Traced, transform: Transform, subject: Any
 ) -> tuple[Output, Output | None, Any]:
     """The scalar output that is differentiated, its imaginary part if it is the real part of a
     complex one, and the tree of the auxiliary outputs (None without)."""
-    _check_holomorphic(traced, transform)
+    if transform.holomorphic:
+        check_complex(traced, transform.title)
     leaves, treedef = traced.leaves, traced.treedef
     what = transform.title
     at = where_defined(subject)
@@ -431,23 +414,8 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
                 f"{what}: {where_defined(traced.subject)} returned {x.value!r}, "
                 "which has no derivative"
             )
-    _check_holomorphic(traced, transform)
-    out_parts = trees.part_names(traced.treedef)
-    treedef = traced.treedef
     outputs = [x.slot for x in traced.leaves if isinstance(x, Output)]
-    if transform.holomorphic:
-        if not all(out_parts):
-            raise TapecTypeError(
-                f"{what}(holomorphic=True): {where_defined(traced.subject)} returned real values"
-            )
-        outputs = outputs[::2]
-        treedef = _real_parts(treedef)
-    elif any(out_parts) and _by_complex(traced):
-        raise TapecTypeError(
-            f"{what}: {where_defined(traced.subject)} returned complex values of complex "
-            "arguments; use holomorphic=True if it is complex differentiable, else take the "
-            "Jacobians of its .real and .imag"
-        )
+    outputs, treedef = real_outputs(traced, what, outputs, transform.holomorphic)
     rows = sum(fn.results[i].type.size for i in outputs)
     columns = sum(fn.params[p].type.size for p in _wrt(traced))
     forward = what == "jacfwd" or (what == "jacobian" and columns <= rows)
@@ -455,15 +423,9 @@ def _jacobian(traced: Traced, transform: Transform, inline: bool) -> Program:
     return _jacobian_program(traced, transform, blocks, outputs, treedef)
 
 
-def _real_parts(treedef: PyTreeSpec) -> PyTreeSpec:
-    """The structure with a leaf for each complex leaf."""
-    tree = treedef.unflatten([_Position(k) for k in range(treedef.num_leaves)])
-    return trees.flatten(trees.map_pairs(lambda p: p.re, tree))[1]
-
-
 def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
     value, *_ = _split_aux(traced, transform, traced.subject)
-    if not transform.holomorphic and _by_complex(traced):
+    if not transform.holomorphic and by_complex(traced):
         raise TapecTypeError(
             f"hessian: {where_defined(traced.subject)} is differentiated by complex arguments; "
             "use hvp, real and imaginary parts as arguments, or holomorphic=True"
@@ -476,8 +438,7 @@ def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
     if transform.holomorphic:
         outputs = outputs[::2]
         real = transform._replace(holomorphic=False)
-        tree = _argument_trees(traced, real, holders)
-        treedef = trees.flatten(trees.map_pairs(lambda p: p.re, tree))[1]
+        treedef = real_parts(_argument_trees(traced, real, holders))
     blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
     return _jacobian_program(traced, transform, blocks, outputs, treedef)
 
@@ -516,26 +477,8 @@ def _jacobian_program(
             box = _gradient_box(spec) if zero_d else "array"
             leaves.append(_Leaf(Result(o * n + a, box)))
         parts.append(_argument_trees(traced, transform, leaves))
-    tree = _joined(out_treedef, parts)
+    tree = joined(out_treedef, parts)
     return _program(blocks.fn, tree, blocks.seeds, blocks.sweep)
-
-
-def _joined(treedef: PyTreeSpec, parts: Sequence[Any]) -> Any:
-    """The trees ``parts`` in the structure of the results; of complex results the leaves of two
-    trees are joined."""
-
-    def pair(both: trees.Pair) -> Any:
-        first, inner = trees.flatten(both.re.content)
-        second, _ = trees.flatten(both.im.content)
-        return inner.unflatten([trees.Pair(a, b) for a, b in zip(first, second)])
-
-    if not trees.has_pairs(treedef):
-        return treedef.unflatten(parts)
-    tree = trees.map_pairs(pair, treedef.unflatten([_Leaf(part) for part in parts]))
-    leaves, outer = trees.flatten(tree)
-    return outer.unflatten(
-        [x.content if type(x) is _Leaf and not isinstance(x.content, Result) else x for x in leaves]
-    )
 
 
 def _one_hot(type: Type, k: int) -> np.ndarray[Any, Any]:
