@@ -287,6 +287,9 @@ class KernelEmitter:
         """The address of a stored value's first element."""
         place, k = self.layout.place[self.program.root(v)]
         key = f"{place}.{k}"
+        offset = self.program.bytes_before(v)
+        if offset:
+            return self._offset_pointer(v, offset, key)
         found = self._pointers.get(key)
         if found is None:
             prologue = self.chunks[-1].prologue
@@ -299,6 +302,17 @@ class KernelEmitter:
                 prologue.append(f"  {found}.at = getelementptr ptr, ptr %{place}, i64 {k}")
                 prologue.append(f"  {found} = load ptr, ptr {found}.at")
             self._pointers[key] = found
+        return found
+
+    def _offset_pointer(self, v: Value, offset: int, key: str) -> str:
+        key = f"{key}.{offset}"
+        found = self._pointers.get(key)
+        if found is None:
+            base = self.pointer(self.program.root(v))
+            found = self._pointers[key] = f"%{key}" if base[0] == "%" else f"%const.{key}"
+            self.chunks[-1].prologue.append(
+                f"  {found} = getelementptr i8, ptr {base}, i64 {offset}"
+            )
         return found
 
     # -- vectors --------------------------------------------------------------------

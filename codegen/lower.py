@@ -22,8 +22,9 @@ from tapec.codegen.gemm import FEW_TERMS, lower_dot
 from tapec.codegen.matrices import expand_matrices
 from tapec.codegen.places import Pieces, flattened
 from tapec.codegen.plan import SMALL
+from tapec.codegen.regions import is_scalar, products_of
 from tapec.ir.builder import Builder
-from tapec.ir.core import Function, Op, Value
+from tapec.ir.core import Block, Function, Op, Value
 from tapec.ir.dce import dce, rebuilt
 from tapec.ir.loops import body_function
 
@@ -32,8 +33,9 @@ __all__ = ["lower"]
 _LOWERED = frozenset(("call", "dot", "place"))
 
 
-def lower(fn: Function) -> Function:
-    """See the module docstring."""
+def lower(fn: Function, unrolled: bool = False) -> Function:
+    """See the module docstring.  ``unrolled``: the function is a region in registers, which leaves
+    products with small matrices as they are."""
     fn = expand_matrices(fn)
     if not any(op.name in _LOWERED or op.regions or _few(op) for op in fn.ops):
         return fn
@@ -52,6 +54,8 @@ def lower(fn: Function) -> Function:
             inner = Function("call", block.params, block.ops, block.results)
             results = b.inline(lower(inner), operands)
             env.update(zip(op.results, results))
+        elif op.name == "dot" and unrolled and products_of(op) is not None:
+            env[op.results[0]] = b.append(op, operands).results[0]
         elif op.name == "dot":
             follow = alone.get(op.results[0])
             value = lower_dot(b, op, operands[0], operands[1], follow)
@@ -70,14 +74,20 @@ def lower(fn: Function) -> Function:
         elif _few(op):
             env[op.results[0]] = _terms(b, op, operands[0])
         elif op.regions:
-            regions = tuple([lower(body_function(r)).block for r in op.regions])
-            new = rebuilt(op, operands, regions)
+            scalar = is_scalar(op)
+            new = rebuilt(op, operands, _lowered(op, scalar))
+            if scalar and not is_scalar(new):
+                new = rebuilt(op, operands, _lowered(op, False))
             b.ops.append(new)
             env.update(zip(op.results, new.results))
         else:
             env.update(zip(op.results, b.append(op, operands).results))
     lowered = b.function(fn.name, [env[r] for r in fn.results])
     return dce(lowered) if stacks else lowered
+
+
+def _lowered(op: Op, unrolled: bool) -> tuple[Block, ...]:
+    return tuple([lower(body_function(r), unrolled).block for r in op.regions])
 
 
 _COMBINE = {

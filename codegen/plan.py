@@ -147,6 +147,13 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
             needed.update(op.operands)
     needed |= force
     for v in needed:
+        before = _contiguous(v)
+        if before is not None and kind[v] == "inline" and v not in results:
+            x = v.op.operands[0]  # type: ignore[union-attr]
+            if kind[x] == "mem":
+                kind[v] = "mem"
+                program.alias[v], program.offset[v] = x, before
+    for v in needed:
         if v in program.params or kind[v] == "mem":
             continue
         if kind[v] == "inline":
@@ -162,6 +169,22 @@ def _classify(program: Program, force: set[Value], stored_places: set[Value]) ->
             kind[v] = "mem"
         elif kind[v] == "reg":
             program.spilled.add(v)
+
+
+def _contiguous(v: Value) -> int | None:
+    """The bytes before a slice that is a run of its operand's memory; None if it is not one."""
+    op = v.op
+    if op is None or op.name != "slice" or not v.type.size:
+        return None
+    shape = op.operands[0].type.shape
+    start, size, step = op.attrs["start"], op.attrs["size"], op.attrs["step"]
+    cut = [k for k in range(len(shape)) if size[k] != shape[k]]
+    if not cut or any(step[k] != 1 for k in range(len(shape)) if size[k] != 1):
+        return None
+    if any(size[k] != 1 for k in range(cut[-1])):
+        return None
+    places = sum(a * s for a, s in zip(start, strides_of(shape)))
+    return int(places) * v.type.dtype.itemsize
 
 
 def _returned_stacks(fn: Function) -> set[Value]:

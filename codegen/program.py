@@ -89,8 +89,10 @@ class Program:
         self.params = {p: k for k, p in enumerate(fn.params)}
         #: value → 'reg' | 'mem' | 'inline' (parameters are 'mem')
         self.kind: dict[Value, str] = dict.fromkeys(fn.params, "mem")
-        #: reshape result → the value whose memory it shares
+        #: reshape or contiguous slice → the value whose memory it shares
         self.alias: dict[Value, Value] = {}
+        #: ... and for a slice the bytes before it
+        self.offset: dict[Value, int] = {}
         #: register values that are stored to memory as well
         self.spilled: set[Value] = set()
         #: ``place`` results that are written piece by piece
@@ -106,6 +108,14 @@ class Program:
         while v in self.alias:
             v = self.alias[v]
         return v
+
+    def bytes_before(self, v: Value) -> int:
+        """Where the first element of ``v`` lies in the memory of its root."""
+        total = 0
+        while v in self.alias:
+            total += self.offset.get(v, 0)
+            v = self.alias[v]
+        return total
 
     # -- what a nest body sees --------------------------------------------------------
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from tapec.codegen.program import Program
 
 __all__ = [
-    "classify", "has_guard", "is_index", "is_scalar", "operands_in_memory", "scalar_elements",
+    "classify", "has_guard", "is_index", "is_scalar", "operands_in_memory", "products_of",
+    "scalar_elements",
 ]  # fmt: skip
 
 #: Longer bodies are functions, which are cut into pieces (see ``kernel.CHUNK``).
 INLINE_ELEMENTS = 2500
+#: Larger matrices, constant in a loop, are multiplied with vectors by a loop of their own.
+_MATRIX = 144
 
 
 def is_index(x: object) -> bool:
@@ -98,6 +101,11 @@ def _scalar_block(block: Block, stored: set[Value]) -> int | None:
                 return None
             for r in op.regions:
                 total += _scalar_block(r, set()) or 0
+        elif op.name == "dot" and any(v in stored for v in op.operands):
+            terms = products_of(op)
+            if terms is None:
+                return None
+            total += terms
         elif not reg_op(op):
             return None
         elif op.name == "gather" and op.operands[0] not in stored:
@@ -110,6 +118,20 @@ def _scalar_block(block: Block, stored: set[Value]) -> int | None:
     if any(r in stored for r in block.results):
         return None
     return total
+
+
+def products_of(op: Op) -> int | None:
+    """The number of multiplications in a product of a vector with a matrix in memory; None if it
+    is too large to be written out."""
+    from tapec.codegen.plan import small
+
+    if not small(op.results[0].type) or any(v.type.size > _MATRIX for v in op.operands):
+        return None
+    (xc, _), _ = op.attrs["contract"], op.attrs["batch"]
+    terms: int = op.results[0].type.size
+    for axis in xc:
+        terms *= op.operands[0].type.shape[axis]
+    return terms
 
 
 def classify(program: Program, op: Op) -> None:

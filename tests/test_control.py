@@ -358,3 +358,78 @@ def test_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     g = tapec.grad(lambda x: tapec.while_loop(lambda y: y < 1e3, lambda y: y * y, x))
     close(g(3.0), 8 * 3.0**7)
+
+
+# -- what loops read ------------------------------------------------------------------------
+
+
+def test_contiguous_slices_are_read_where_they_lie() -> None:
+    """``x[1:]`` of a scanned array, or one matrix of many, is no copy."""
+    rng = np.random.default_rng(0)
+    x, m = rng.normal(size=(60, 20)), rng.normal(size=(3, 20, 20)) / 5
+
+    def f(x: Any, m: Any) -> Any:
+        step = lambda s, row: (np.tanh(m[1] @ s + row), None)  # noqa: E731
+        return tapec.scan(step, x[0], x[1:50])[0]
+
+    def by_hand(x: Any, m: Any) -> Any:
+        s = x[0]
+        for row in x[1:50]:
+            s = np.tanh(m[1] @ s + row)
+        return s
+
+    g = tapec.jit(f)
+    np.testing.assert_allclose(g(x, m), by_hand(x, m), rtol=1e-12)
+    assert g.stats().workspace_bytes < x[1:50].nbytes
+    w = rng.normal(size=20)
+    found = tapec.jvp(tapec.grad(lambda x: np.sum(w * f(x, m))), (x,), (x * 0.1,))
+    eps = 1e-30
+    slope = [np.sum(w * by_hand(x + 1j * eps * e, m)).imag / eps for e in _units(x)[:5]]
+    np.testing.assert_allclose(found[0].reshape(-1)[:5], slope, rtol=1e-10)
+
+    def several(x: Any) -> Any:  # the slice is a result as well, and read elsewhere
+        y = x[10:40]
+        total, ys = tapec.scan(lambda s, row: (s + np.sum(row), s * row), 0.0, y)
+        return y, total, ys + y, x[5:6, 3:9], np.sum(y[2:4])
+
+    y = x[10:40]
+    sums = np.cumsum(np.concatenate([[0.0], y.sum(1)]))
+    right = (y, sums[-1], sums[:-1, None] * y + y, x[5:6, 3:9], np.sum(y[2:4]))
+    for a, b in zip(tapec.jit(several)(x), right):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def _units(x: Any) -> Any:
+    return np.eye(x.size).reshape(x.size, *x.shape)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 7), (12, 12), (13, 13)])
+def test_products_with_a_fixed_matrix_in_registers(shape: tuple[int, int]) -> None:
+    """The matrix of a linear recurrence may be larger than what lives in registers."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=shape) / 4, rng.normal(size=shape[::-1]) / 4
+    x = rng.normal(size=(9, shape[0]))
+
+    def f(a: Any, b: Any, x: Any) -> Any:
+        step = lambda s, row: (np.sin((s @ a) @ b + b.T @ s[: shape[1]] if shape[0] == shape[1]  # noqa: E731
+                                      else (s @ a) @ b) + row, s[0])  # fmt: skip
+        s, first = tapec.scan(step, x[0], x[1:])
+        return np.sum(s * s) + np.sum(first)
+
+    def by_hand(a: Any, b: Any, x: Any) -> Any:
+        s, total = x[0], 0.0
+        for row in x[1:]:
+            total = total + s[0]
+            more = b.T @ s[: shape[1]] if shape[0] == shape[1] else 0.0
+            s = np.sin((s @ a) @ b + more) + row
+        return np.sum(s * s) + total
+
+    value, grads = tapec.value_and_grad(f, argnums=(0, 1, 2))(a, b, x)
+    np.testing.assert_allclose(value, by_hand(a, b, x), rtol=1e-12)
+    np.testing.assert_allclose(tapec.jit(f)(a, b, x), value, rtol=1e-13)
+    eps = 1e-30
+    for k, (v, g) in enumerate(zip((a, b, x), grads)):
+        args = [a, b, x]
+        d = rng.normal(size=v.shape)
+        args[k] = v + 1j * eps * d
+        np.testing.assert_allclose(np.sum(g * d), by_hand(*args).imag / eps, rtol=1e-10)
