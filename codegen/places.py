@@ -36,7 +36,7 @@ def disjoint(op: Op) -> bool:
         ranges = sorted(box[axis] for box in boxes)
         if all(a[1] < b[0] for a, b in pairwise(ranges)):
             return True
-    return len(boxes) <= 32 and all(
+    return len(boxes) <= MAX_STORES and all(
         any(p[1] < q[0] or q[1] < p[0] for p, q in zip(a, b)) for a, b in combinations(boxes, 2)
     )
 

@@ -439,7 +439,8 @@ def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
         outputs = outputs[::2]
         real = transform._replace(holomorphic=False)
         treedef = real_parts(_argument_trees(traced, real, holders))
-    blocks = _blocks(fn, _wrt(traced), outputs, True, inline)
+    symmetric = not transform.holomorphic
+    blocks = _blocks(fn, _wrt(traced), outputs, True, inline, symmetric)
     return _jacobian_program(traced, transform, blocks, outputs, treedef)
 
 
@@ -488,9 +489,17 @@ def _one_hot(type: Type, k: int) -> np.ndarray[Any, Any]:
 
 
 def _blocks(
-    fn: Function, wrt: Sequence[int], outputs: Sequence[int], forward: bool, inline: bool
+    fn: Function,
+    wrt: Sequence[int],
+    outputs: Sequence[int],
+    forward: bool,
+    inline: bool,
+    symmetric: bool = False,
 ) -> _Blocks:
-    """Jacobian blocks d outputs[o] / d params[wrt[a]], result index ``o * len(wrt) + a``."""
+    """Jacobian blocks d outputs[o] / d params[wrt[a]], result index ``o * len(wrt) + a``.
+
+    ``symmetric``: the whole is (a Hessian): unrolled, only one triangle of it is computed.
+    """
     from tapec.ir.jvp import jvp
     from tapec.ir.vjp import vjp
 
@@ -533,10 +542,39 @@ def _blocks(
         for other, piece in enumerate(pieces):
             place = (other, s) if forward else (s, other)
             shape = out_types[place[0]].shape + in_types[place[1]].shape
-            dtype = product.results[other].type.dtype
-            grid[place] = _stack(b, piece, forward, Type(dtype, shape))
+            block = Type(product.results[other].type.dtype, shape)
+            if not symmetric or other > s:
+                grid[place] = _stack(b, piece, forward, block)
+            elif other == s:
+                grid[place] = _mirrored(b, piece, block, _backwards(fn, fn.params[wrt[s]]))
+            else:
+                axes = (*range(t.ndim, len(shape)), *range(t.ndim))
+                grid[place] = b.transpose(grid[s, other], axes)
     results = [grid[o, a] for o in range(len(out_types)) for a in range(len(in_types))]
     return _Blocks(b.function(fn.name, results), None, (), out_types, in_types)
+
+
+def _mirrored(b: Builder, columns: list[Value], type: Type, upper: bool) -> Value:
+    """A symmetric block from the lower (or upper) triangle of its columns."""
+    n = len(columns)
+    pieces, at = [], []
+    for k, column in enumerate(columns):
+        flat = b.reshape(column, (n,))
+        first, size = (0, k + 1) if upper else (k, n - k)
+        pieces.append(b.reshape(b.slice(flat, (first,), (size,)), (size, 1)))
+        at.append(((first, k), (1, 1)))
+        if size > 1:  # the same, without the diagonal, as part of a row
+            first = 0 if upper else k + 1
+            pieces.append(b.reshape(b.slice(flat, (first,), (size - 1,)), (1, size - 1)))
+            at.append(((k, first), (1, 1)))
+    return b.reshape(b.place(pieces, (n, n), at), type.shape)
+
+
+def _backwards(fn: Function, p: Value) -> bool:
+    """Whether the elements of a parameter are used from the last to the first: the triangle to
+    compute is the one in which the derivatives by what is used late are short programs."""
+    starts = [op.attrs["start"] for op in fn.ops if op.name == "slice" and op.operands[0] is p]
+    return len(starts) > 1 and starts[0] > starts[-1]
 
 
 def _stack(b: Builder, pieces: list[Value], last: bool, type: Type) -> Value:

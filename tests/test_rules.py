@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tapec.ir import BOOL, F32, F64, I64, Builder, Function, Type, Value, interpret, verify
+from tapec.ir.parser import parse as parse_function
 from tapec.ir.parser import parse_type
 from tapec.ir.passes import simplify
 from tapec.ir.rewrite import RULES, Ruleset, rewrite
@@ -612,3 +613,22 @@ def test_what_is_not_exact_says_what_differs() -> None:
 def test_what_must_not_be_simplified(types: str, body: Build) -> None:
     fn = build(types, body, False)
     assert [op.name for op in simplify(fn).ops] == [op.name for op in fn.ops]
+
+
+def test_a_slice_keeps_the_pieces_that_it_sees() -> None:
+    fn = parse_function(
+        """func @f(%x: f64[2], %y: f64[3], %z: f64[2]) -> (f64[5], f64[4]) {
+          %a = place %x, %y, %z {at=(((0),(1)),((4),(-1)),((5),(1))), shape=(7)} : f64[7]
+          %b = slice %a {size=(5), start=(2), step=(1)} : f64[5]
+          %c = slice %a {size=(4), start=(1), step=(1)} : f64[4]
+          return %b, %c
+        }"""
+    )
+    args = [np.arange(2.0), np.arange(3.0) + 5, np.arange(2.0) - 7]
+    simple = simplify(fn)
+    for got, want in zip(interpret(simple, args), interpret(fn, args)):
+        np.testing.assert_array_equal(got, want)
+    made = simple.results[0].op
+    assert made is not None
+    used = made.operands
+    assert [v.type.shape for v in used] == [(3,), (2,)]
