@@ -52,7 +52,7 @@ def lower(fn: Function, unrolled: bool = False) -> Function:
         if op.name == "call":
             block = op.regions[0]
             inner = Function("call", block.params, block.ops, block.results)
-            results = b.inline(lower(inner), operands)
+            results = b.inline(lower(inner, unrolled), operands)
             env.update(zip(op.results, results))
         elif op.name == "dot" and unrolled and products_of(op) is not None:
             env[op.results[0]] = b.append(op, operands).results[0]

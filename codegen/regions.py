@@ -50,7 +50,7 @@ def is_scalar(op: Op, nested: bool = False) -> bool:
             return False
         if not all([small(v.type) for v in (*carry, *xs, *body.results)]):
             return False
-    elif op.name == "cond":
+    elif op.name in ("cond", "call"):
         if not all([small(v.type) for v in op.results]):
             return False
         consts = {p for r in op.regions for p in r.params if not small(p.type)}
