@@ -18,6 +18,7 @@ from typing import Any
 from tapec.codegen import plan as planning
 from tapec.codegen.body import Node
 from tapec.codegen.control import STACKS
+from tapec.codegen.fourier import nanoseconds
 from tapec.codegen.lapack import work_of
 from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
@@ -349,18 +350,18 @@ class KernelEmitter:
 
     # -- BLAS: Fortran passes everything by reference ---------------------------------
 
-    def _global(self, name: str, text: str) -> str:
+    def constant_global(self, name: str, text: str) -> str:
         self.globals[name] = text
         return f"@{name}"
 
     def blas_int(self, n: int) -> str:
-        return self._global(f"int.{n}", f"private unnamed_addr constant i32 {n}")
+        return self.constant_global(f"int.{n}", f"private unnamed_addr constant i32 {n}")
 
     def blas_char(self, c: str) -> str:
-        return self._global(f"char.{c}", f"private unnamed_addr constant i8 {ord(c)}")
+        return self.constant_global(f"char.{c}", f"private unnamed_addr constant i8 {ord(c)}")
 
     def blas_real(self, x: float, dtype: DType) -> str:
-        return self._global(
+        return self.constant_global(
             f"real.{dtype.name}.{x:g}",
             f"private unnamed_addr constant {llvm_type(dtype)} {constant(x, dtype)}",
         )
@@ -579,6 +580,8 @@ def _work(program: Program, bodies: dict[Block, Body]) -> float:
                 total += 0.05 * work_of(step.op)
             elif step.op.name == "host_call":
                 total += 5000.0
+            elif step.op.name in ("fft", "rfft", "irfft"):
+                total += nanoseconds(step.op)
     return total
 
 

@@ -100,6 +100,10 @@ def _find_own(name: str) -> int | None:
         from tapec.codegen.host import address_of
 
         return address_of(rest)
+    if family == "fft":
+        from tapec.codegen.fourier import address_of as loop_of
+
+        return loop_of(rest)
     if family == "special":
         function, _, signature = rest.rpartition(".")
         return special_signatures(function).get(signature)

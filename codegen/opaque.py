@@ -8,6 +8,7 @@ import numpy as np
 
 from tapec.codegen.body import strides_of
 from tapec.codegen.control import emit_region
+from tapec.codegen.fourier import emit_fourier
 from tapec.codegen.gemm import emit_gemm
 from tapec.codegen.host import emit_host_call
 from tapec.codegen.lapack import EMIT_LAPACK
@@ -177,6 +178,9 @@ def _scatter_add(k: KernelEmitter, op: Op) -> None:
 
 _EMIT: dict[str, Callable[[KernelEmitter, Op], None]] = {
     "host_call": emit_host_call,
+    "fft": emit_fourier,
+    "irfft": emit_fourier,
+    "rfft": emit_fourier,
     "argmax": _arg_extremum,
     "argmin": _arg_extremum,
     "cumsum": _cumsum,

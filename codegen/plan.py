@@ -48,6 +48,10 @@ MAX_PIECES = 8
 MAX_SEGMENTS = 27
 
 
+#: Ops that are always a call on stored arrays.
+_CALLS = frozenset(("scatter_add", "host_call", "fft", "rfft", "irfft"))
+
+
 def small(t: Type) -> bool:
     return t.size <= SMALL
 
@@ -55,7 +59,7 @@ def small(t: Type) -> bool:
 def reg_op(op: Op) -> bool:
     """Whether an op is straight-line code on register elements."""
     name = op.name
-    if "lapack" in op.attrs or "gemm" in op.attrs or name in ("scatter_add", "host_call"):
+    if "lapack" in op.attrs or "gemm" in op.attrs or name in _CALLS:
         return False
     if any([r.type.size > SMALL for r in op.results]):
         return False

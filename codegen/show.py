@@ -143,7 +143,7 @@ def _opaque(step: Opaque, names: _Names, layout: Layout, program: Program) -> It
     op = step.op
     args = ", ".join(names[v] for v in op.operands[:8]) + (", …" if len(op.operands) > 8 else "")
     kind = {"dot": "call", "host_call": "host"}.get(op.name, "array")
-    if "lapack" in op.attrs:
+    if "lapack" in op.attrs or op.name in ("fft", "rfft", "irfft"):
         kind = "call"
     where = _where(op.results[0], layout, program)
     if op.name == "host_call":

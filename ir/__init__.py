@@ -10,6 +10,7 @@ from tapec.ir import (  # noqa: F401
     control,
     custom,
     elementwise,
+    fourier,
     host,
     indexing,
     linalg,

@@ -24,6 +24,7 @@ from tapec.numpy import (  # noqa: F401
     calculus,
     choosing,
     complex_rules,
+    fourier,
     linalg,
     methods,
     norms,
