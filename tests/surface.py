@@ -1,7 +1,8 @@
 """Checks shared by the ``test_surface_*`` files: a function of arrays, traced, against NumPy.
 
 Value, dtype and shape; forward against reverse mode; forward mode against central differences
-of the plain function; second order: forward-over-reverse against reverse-over-reverse.
+of the plain function; the gradient of a batch against those of its points; second order:
+forward-over-reverse against reverse-over-reverse.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapec.ir import Builder, Function, interpret, jvp, verify, vjp
-from tapec.ir.core import Type, dtype_of
+from tapec.ir.batch import batch
+from tapec.ir.core import Type, dtype_of, walk
 from tapec.ir.passes import simplify
 from tapec.lift import lift
 from tapec.tape import Tape, is_traced
@@ -73,6 +75,27 @@ def loss_of(made: Function, weights: list[Array]) -> Function:
     return b.function("loss", [total])
 
 
+def check_batch(gradient: Function, values: list[Any], wrt: list[int]) -> None:
+    """``vmap(value_and_grad(f))`` of three near points is a loop."""
+    if any(op.name == "guard" for op in walk(gradient.block)):
+        return  # the points could take different ways
+    points = [
+        [np.asarray(v) * (1 + k * 1e-3) if j in wrt else v for j, v in enumerate(values)]
+        for k in (-1, 0, 1)
+    ]
+    axes = [0 if j in wrt else None for j in range(len(values))]
+    stacked = [
+        np.stack([p[j] for p in points]) if axis == 0 else values[j] for j, axis in enumerate(axes)
+    ]
+    lanes = interpret(verify(batch(gradient, axes, 3)), stacked)
+    alone = [interpret(gradient, p) for p in points]
+    for k, lane in enumerate(lanes):
+        want = np.stack([one[k] for one in alone])
+        assert lane.shape == want.shape and lane.dtype == want.dtype
+        size = 1 + float(np.max(np.abs(want), initial=0.0))
+        np.testing.assert_allclose(lane, want, rtol=1e-11, atol=1e-12 * size)
+
+
 def check(
     fn: Callable[..., Any], *args: Any, rtol: float = 1e-12, tol: float = 2e-7, second: bool = True
 ) -> None:
@@ -108,6 +131,7 @@ def check(
     finer = (plain(h / 2) - plain(-h / 2)) / h
     difference = (4 * finer - rough) / 3
     assert abs(difference - forward) <= tol * scale, (difference, forward)
+    check_batch(gradient, values, wrt)
     if not second:
         return
     once = Function("g", gradient.params, gradient.ops, gradient.results[1:])
