@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,13 @@ import pytest
 
 import tapec
 from tapec.scipy import optimize
+
+_path = Path(__file__).parents[1] / "examples" / "hock_schittkowski.py"
+_spec = importlib.util.spec_from_file_location("hock_schittkowski", _path)
+assert _spec and _spec.loader
+problems: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(problems)
+PROBLEMS: dict[str, Any] = problems.PROBLEMS
 
 
 def rosenbrock(x: Any) -> Any:
@@ -24,59 +33,16 @@ def test_methods(method: str | None) -> None:
     np.testing.assert_allclose(r.x, [1, 1], atol=2e-4)
 
 
-#: Hock and Schittkowski: objective, constraints (>= 0 first, then = 0), start, optimum
-PROBLEMS: dict[str, Any] = {
-    "HS6": (lambda x: (1 - x[0]) ** 2, [], [lambda x: 10 * (x[1] - x[0] ** 2)], [-1.2, 1], 0.0),
-    "HS7": (
-        lambda x: np.log(1 + x[0] ** 2) - x[1], [],
-        [lambda x: (1 + x[0] ** 2) ** 2 + x[1] ** 2 - 4], [2, 2], -np.sqrt(3),
-    ),
-    "HS26": (
-        lambda x: (x[0] - x[1]) ** 2 + (x[1] - x[2]) ** 4, [],
-        [lambda x: (1 + x[1] ** 2) * x[0] + x[2] ** 4 - 3], [-2.6, 2, 2], 0.0,
-    ),
-    "HS28": (
-        lambda x: (x[0] + x[1]) ** 2 + (x[1] + x[2]) ** 2, [],
-        [lambda x: x[0] + 2 * x[1] + 3 * x[2] - 1], [-4, 1, 1], 0.0,
-    ),
-    "HS35": (
-        lambda x: 9 - 8 * x[0] - 6 * x[1] - 4 * x[2] + 2 * x[0] ** 2 + 2 * x[1] ** 2 + x[2] ** 2
-        + 2 * x[0] * x[1] + 2 * x[0] * x[2],
-        [lambda x: 3 - x[0] - x[1] - 2 * x[2], lambda x: x], [], [0.5, 0.5, 0.5], 1 / 9,
-    ),
-    "HS43": (
-        lambda x: x[0] ** 2 + x[1] ** 2 + 2 * x[2] ** 2 + x[3] ** 2 - 5 * x[0] - 5 * x[1]
-        - 21 * x[2] + 7 * x[3],
-        [
-            lambda x: 8 - x[0] ** 2 - x[1] ** 2 - x[2] ** 2 - x[3] ** 2 - x[0] + x[1] - x[2] + x[3],
-            lambda x: 10 - x[0] ** 2 - 2 * x[1] ** 2 - x[2] ** 2 - 2 * x[3] ** 2 + x[0] + x[3],
-            lambda x: 5 - 2 * x[0] ** 2 - x[1] ** 2 - x[2] ** 2 - 2 * x[0] + x[1] + x[3],
-        ],
-        [], [0, 0, 0, 0], -44.0,
-    ),
-    "HS48": (
-        lambda x: (x[0] - 1) ** 2 + (x[1] - x[2]) ** 2 + (x[3] - x[4]) ** 2, [],
-        [lambda x: np.sum(x) - 5, lambda x: x[2] - 2 * (x[3] + x[4]) + 3], [3, 5, -3, 2, -2], 0.0,
-    ),
-    "HS71": (
-        lambda x: x[0] * x[3] * (x[0] + x[1] + x[2]) + x[2],
-        [lambda x: np.prod(x) - 25, lambda x: x - 1, lambda x: 5 - x],
-        [lambda x: np.sum(x**2) - 40], [1, 5, 5, 1], 17.0140173,
-    ),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", list(PROBLEMS))
 def test_hock_schittkowski(name: str) -> None:
-    fn, positive, equal, start, optimum = PROBLEMS[name]
-    constraints = [{"type": "ineq", "fun": g} for g in positive]
-    constraints += [{"type": "eq", "fun": g} for g in equal]
-    r = optimize.minimize(
-        fn, np.array(start, float), method="SLSQP", constraints=constraints,
-        options={"ftol": 1e-9, "maxiter": 300},
-    )  # fmt: skip
-    assert r.success, r.message
-    assert r.fun == pytest.approx(optimum, rel=1e-6, abs=1e-6)
+    r = problems.solve(PROBLEMS[name])
+    assert r.fun == pytest.approx(PROBLEMS[name].optimum, rel=1e-6, abs=1e-6)
+
+
+def test_rosenbrock_with_a_thousand_unknowns_and_a_constraint() -> None:
+    r = problems.valley(1000)
+    assert r.fun < 1e-8 and r.nit < 400
+    np.testing.assert_allclose(r.x, 1, atol=1e-3)
 
 
 def test_trust_constr_with_hessians() -> None:
