@@ -28,15 +28,29 @@ from typing import Any
 import numpy as np
 
 from tapec import trees
-from tapec.bodies import Body
-from tapec.control import loop_while, record_cond
-from tapec.errors import TapecError, TapeLimitError
-from tapec.ir.core import BOOL, C64, F32, I64, Block, Function, Op, Type, walk
-from tapec.kinds import PYTHON_SCALARS, Weak, common_dtype, weak_kind
-from tapec.primitives import binary, kind_of, reshape, select, unary
-from tapec.purity import WRITING, computes, is_internal
+from tapec.control import loop_while
+from tapec.errors import TapeLimitError
+from tapec.ir.core import BOOL, C64, F32, I64, Function, Type, walk
+from tapec.kinds import weak_kind
+from tapec.primitives import select, unary
+from tapec.purity import WRITING, computes, is_internal, reading
 from tapec.rewriting import rewritten, with_code
-from tapec.tape import Tape, as_tracer, current_tape, is_traced
+from tapec.sides import (
+    AMBIGUOUS,
+    DIFFERENT,
+    UNBOUND,
+    NotJoined,
+    Sentinel,
+    Side,
+    common_type,
+    common_value,
+    condition,
+    matched,
+    recorded,
+    tracers,
+    within,
+)  # fmt: skip
+from tapec.tape import as_tracer, current_tape, is_traced
 from tapec.tracer import Tracer
 
 __all__ = ["Joiner", "current_joiner"]
@@ -45,22 +59,13 @@ __all__ = ["Joiner", "current_joiner"]
 MAX_BRANCHES = 2000
 
 
-class _Sentinel:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-#: The value of a name that is not bound.
-UNBOUND = _Sentinel("<unbound>")
-#: The value of a name that differs between two paths in a way that cannot be joined.
-AMBIGUOUS = _Sentinel("<ambiguous>")
-
-
-class _NotJoined(TapecError):
-    """This branch stays a guard."""
+_NUMBERS = (bool, int, float, complex, str, tuple, np.generic)
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
+    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
+    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+}  # fmt: skip
 
 
 class _Active(local):
@@ -122,14 +127,17 @@ class Joiner:
         if f is isinstance or f is type:
             ask: Callable[..., Any] = f
             return functools.partial(self._class, ask)
-        if self._inside and not self._pure(f):
-            raise _NotJoined(f"{f!r} is called")
+        if self._inside:
+            if not self._pure(f):
+                raise NotJoined(f"{f!r} is called")
+            if not isinstance(f, (FunctionType, MethodType)) or f.__module__ == "numpy":
+                return reading(f)
         return self.copy(f)
 
     def _pure(self, f: Any) -> bool:
         if isinstance(f, MethodType):
             if isinstance(f.__self__, Tracer):
-                return f.__name__ not in WRITING
+                return f.__name__ not in WRITING and not f.__name__.startswith("__")
             return self._pure(f.__func__)
         if isinstance(f, FunctionType) and not is_internal(f):
             made = rewritten(f.__code__)
@@ -151,8 +159,14 @@ class Joiner:
         """``value += other``.  In a side it must not change an array or a list."""
         if self._inside and not isinstance(value, _NUMBERS):
             if not isinstance(value, Tracer) or value.type.shape:
-                raise _NotJoined("an array is written to")
+                raise NotJoined("an array is written to")
         return _IN_PLACE[op](value, other)
+
+    def items(self, value: Any) -> Any:
+        """``value``, over whose items a side goes: they must be there the next time, too."""
+        if self._inside and hasattr(type(value), "__next__"):
+            raise NotJoined("an iterator is used up")
+        return value
 
     def asked(self, value: Any) -> Any:
         """``value``, which is asked what object it is: a joined one cannot tell."""
@@ -191,7 +205,7 @@ class Joiner:
         """What one of two functions returns."""
         if isinstance(test, Tracer):
             key = getattr(true, "__code__", None), place
-            out = self._join(key, test, _single(true), _single(false), values, (True,))
+            out = self._join(key, test, _single(true), _single(false), values, (True,), True)
             if out is not None:
                 return out[0]
         return self._taken(true if test else false, values)
@@ -210,7 +224,7 @@ class Joiner:
 
     def negated(self, value: Any) -> Any:
         if isinstance(value, Tracer) and value.type.size == 1:
-            return unary("not", _condition(value))
+            return unary("not", condition(value))
         return not value
 
     def _extreme(self, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -224,8 +238,8 @@ class Joiner:
             better = x > best if f is max else x < best
             if isinstance(better, Tracer):
                 try:
-                    weak = _common_type(x, best)[1]
-                except _NotJoined:
+                    weak = common_type(x, best)[1]
+                except NotJoined:
                     return f(*args)
                 best = select(better, x, best)
                 if weak:
@@ -273,6 +287,9 @@ class Joiner:
         stored: Sequence[int],
         strict: Sequence[bool],
     ) -> tuple[Any, ...]:
+        # What only the body reads is carried from one iteration to the next if it has a value.
+        strict = [must or isinstance(values[k], (int, float, Tracer))
+                  for k, must in zip(stored, strict)]  # fmt: skip
         carried = [k for k, must in zip(stored, strict) if must]
         init = [values[k] for k in carried]
         _check_carried(init, values)
@@ -280,7 +297,7 @@ class Joiner:
         def given(state: tuple[Any, ...]) -> list[Any]:
             tape = current_tape()
             assert tape is not None
-            out = [_within(tape, v) for v in values]
+            out = [within(tape, v) for v in values]
             for k in stored:
                 out[k] = UNBOUND
             for k, v in zip(carried, state):
@@ -291,12 +308,12 @@ class Joiner:
             new = body(*given(state))
             for was, v in zip(init, out := [v for v, must in zip(new, strict) if must]):
                 if isinstance(was, int) and not _counts(v):
-                    raise _NotJoined("an integer that may grow beyond 64 bits")
+                    raise NotJoined("an integer that may grow beyond 64 bits")
             return tuple(out)
 
         done = iter(loop_while(lambda state: test(*given(state)), again, tuple(init)))
         self.integers = self.integers or any(isinstance(v, int) for v in init)
-        for leaf in _tracers(values):
+        for leaf in tracers(values):
             self.share(leaf)
         self.joined += 1
         return tuple([next(done) if must else AMBIGUOUS for must in strict])
@@ -305,7 +322,7 @@ class Joiner:
         try:
             return side(*values)
         except Exception:
-            if AMBIGUOUS in [v for v in values if isinstance(v, _Sentinel)]:
+            if AMBIGUOUS in [v for v in values if isinstance(v, Sentinel)]:
                 self.sound = False
             raise
 
@@ -317,14 +334,16 @@ class Joiner:
         false: Callable[..., Sequence[Any]],
         values: tuple[Any, ...],
         strict: Sequence[bool],
+        fresh: bool = False,
     ) -> list[Any] | None:
+        """``fresh``: results are new objects, unless they are among ``values``."""
         if test.type.size != 1 or key in self.plain or self.joined >= MAX_BRANCHES:
             return None
         if key in self._inside:  # recursion: where it ends is for the guards to say
             return None
         self._inside.append(key)
         try:
-            return self._joined(_condition(test), true, false, values, strict)
+            return self._joined(condition(test), true, false, values, strict, fresh)
         except TapeLimitError:
             raise
         except Exception:
@@ -340,24 +359,25 @@ class Joiner:
         false: Callable[..., Sequence[Any]],
         values: tuple[Any, ...],
         strict: Sequence[bool],
+        fresh: bool,
     ) -> list[Any]:
         tape = current_tape()
         assert tape is not None
-        sides = [_Side(fn, values) for fn in (false, true)]
+        sides = [Side(fn, values) for fn in (false, true)]
         results: list[Any] = []
         wanted: list[Type] = []
         at: list[tuple[int, Any]] = []  # place among the results, structure
         weak: list[bool] = []
         for k, must in enumerate(strict):
             pair = [side.out[k] for side in sides]
-            same = _common_value(sides, pair, values)
-            if same is not _DIFFERENT:
+            same = common_value(sides, pair, values)
+            if same is not DIFFERENT:
                 results.append(same)
                 continue
             try:
-                a, b, treedef = _matched(sides, pair)
-                types = [_common_type(x, y) for x, y in zip(a, b)]
-            except _NotJoined:
+                a, b, treedef = matched(sides, pair, fresh)
+                types = [common_type(x, y) for x, y in zip(a, b)]
+            except NotJoined:
                 if must:
                     raise
                 results.append(AMBIGUOUS)
@@ -373,13 +393,13 @@ class Joiner:
         if not wanted:  # both sides say the same
             return results
         bodies = [side.body(wanted) for side in sides]
-        made = _recorded(tape, as_tracer(tape, test), bodies)
+        made = recorded(tape, as_tracer(tape, test), bodies)
         for tracer, is_weak in zip(made, weak):
             if is_weak:
                 tracer.kind = weak_kind(tracer.type)
             elif tracer.type.shape:
                 self.share(tracer)
-        for leaf in _tracers(values):
+        for leaf in tracers(values):
             self.share(leaf)
         done = iter(made)
         for k, treedef in at:
@@ -406,132 +426,6 @@ def _single(side: Callable[..., Any]) -> Callable[..., tuple[Any]]:
     return lambda *args: (side(*args),)
 
 
-class _Side:
-    """One side of a branch: what it was given, what came out, and its tape."""
-
-    def __init__(self, fn: Callable[..., Sequence[Any]], values: tuple[Any, ...]) -> None:
-        with Tape("if") as tape:
-            self.given = [_within(tape, v) for v in values]
-            self.out = list(fn(*self.given))
-        self.tape = tape
-        self.leaves: list[Any] = []
-
-    def body(self, types: Sequence[Type]) -> Body:
-        """The side as a region that yields ``leaves`` in the given types."""
-        from tapec.lift import lift
-
-        fn = lift(self.tape, self.leaves, "if")
-        ops, results = list(fn.ops), []
-        for value, type in zip(fn.results, types):
-            if value.type is not type:
-                ops.append(Op("convert", (value,), (type,), {"dtype": type.dtype.name}))
-                value = ops[-1].results[0]
-            results.append(value)
-        block = Block(fn.params, ops, results)
-        return Body(block, [c.obj for c in self.tape.captures], None, list(types))
-
-
-def _within(tape: Tape, value: Any) -> Any:
-    """``value`` with its traced parts as values of ``tape``, so that what a side does with them
-    is recorded there."""
-    if isinstance(value, Tracer):
-        return tape.own(value)
-    if type(value) in (tuple, list):
-        return type(value)([_within(tape, v) for v in value])
-    return value
-
-
-def _tracers(value: Any) -> Iterator[Tracer]:
-    if isinstance(value, Tracer):
-        yield value
-    elif type(value) in (tuple, list):
-        for v in value:
-            yield from _tracers(v)
-
-
-def _condition(x: Tracer) -> Tracer:
-    x = reshape(x, ())
-    return x if x.type.dtype is BOOL else binary("ne", x, 0)
-
-
-# -- what two sides say -------------------------------------------------------------------
-
-_DIFFERENT = _Sentinel("<different>")
-_NUMBERS = (bool, int, float, complex, str, tuple, np.generic)
-_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
-    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
-    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
-}  # fmt: skip
-_IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-
-
-def _common_value(sides: Sequence[_Side], pair: Sequence[Any], values: Sequence[Any]) -> Any:
-    """What both sides say, if they say the same."""
-    a, b = pair
-    for k, value in enumerate(values):
-        if a is sides[0].given[k] and b is sides[1].given[k]:
-            return value
-    if isinstance(a, Tracer) or isinstance(b, Tracer):
-        return a if a is b else _DIFFERENT
-    return a if a is b or _equal(a, b) else _DIFFERENT
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, _IMMUTABLE):
-        return a is b or repr(a) == repr(b)
-    return type(a) is tuple and len(a) == len(b) and all(map(_equal, a, b))
-
-
-def _matched(sides: Sequence[_Side], pair: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
-    """The leaves of two results of one structure."""
-    for side, value in zip(sides, pair):
-        if isinstance(value, _Sentinel):
-            raise _NotJoined("a name is assigned on one side only")
-        if isinstance(value, (list, dict, np.ndarray)) and any(value is v for v in side.given):
-            raise _NotJoined("two names for one object")
-    (a, first), (b, second) = trees.flatten(pair[0]), trees.flatten(pair[1])
-    if first != second:
-        raise _NotJoined("results of different structures")
-    return a, b, first
-
-
-def _common_type(x: Any, y: Any) -> tuple[Type, bool]:
-    """The type of a value that is ``x`` or ``y``, and whether it stands for a Python number."""
-    x, y = _typed(x), _typed(y)
-    kinds = [kind_of(x), kind_of(y)]
-    types = [_type_of(x), _type_of(y)]
-    weak = [k.__class__ is Weak or k in PYTHON_SCALARS for k in kinds]
-    if types[0].shape != types[1].shape:
-        raise _NotJoined("results of different shapes")
-    booleans = [t.dtype is BOOL for t in types]
-    if types[0].dtype is not types[1].dtype and (not any(weak) or any(booleans)):
-        raise _NotJoined("results of different dtypes")
-    if all(booleans):
-        return types[0], False
-    if types[0].dtype is types[1].dtype:
-        return types[0], all(weak)
-    return types[0].with_dtype(common_dtype(kinds)), all(weak)
-
-
-def _typed(x: Any) -> Any:
-    """A leaf with the type that it will have on a tape."""
-    if isinstance(x, Tracer) or type(x) in PYTHON_SCALARS:
-        return x
-    if isinstance(x, (np.ndarray, np.generic)):
-        tape = current_tape()
-        assert tape is not None
-        return as_tracer(tape, x)
-    raise _NotJoined(f"a {type(x).__qualname__} on one side")
-
-
-def _type_of(x: Any) -> Type:
-    return x.type if isinstance(x, Tracer) else Type(PYTHON_SCALARS[type(x)])
-
-
 # -- what goes round a loop ---------------------------------------------------------------
 
 
@@ -540,10 +434,10 @@ def _check_carried(init: Sequence[Any], values: Sequence[Any]) -> None:
     in each iteration, so it does not go with single precision."""
     for v in init:
         if not isinstance(v, (int, float, complex, Tracer)) or isinstance(v, bool):
-            raise _NotJoined(f"a {type(v).__qualname__} is carried")
+            raise NotJoined(f"a {type(v).__qualname__} is carried")
     weak = any(not isinstance(v, Tracer) or v.weak for v in init)
-    if weak and any(t.type.dtype in (F32, C64) for t in _tracers(tuple(values))):
-        raise _NotJoined("numbers of Python with single precision")
+    if weak and any(t.type.dtype in (F32, C64) for t in tracers(tuple(values))):
+        raise NotJoined("numbers of Python with single precision")
 
 
 def _counts(v: Any) -> bool:
@@ -562,37 +456,3 @@ def _counts(v: Any) -> bool:
         and kinds[1] in ("input", "constant")
         and ("constant" in kinds)
     )
-
-
-# -- cond or select -----------------------------------------------------------------------
-
-#: Operations that take less time than a branch that is not foreseen.
-_CHEAP = frozenset(
-    (
-        "abs", "add", "and", "broadcast", "constant", "convert", "eq", "ge", "gt", "le", "lt",
-        "max", "min", "mul", "ne", "neg", "not", "or", "reshape", "select", "slice", "sub",
-    )
-)  # fmt: skip
-_CHEAP_OPS, _CHEAP_SIZE = 12, 16
-
-
-def _cheap(block: Block) -> bool:
-    return len(block.ops) <= _CHEAP_OPS and all(
-        op.name in _CHEAP and all(r.type.size <= _CHEAP_SIZE for r in op.results)
-        for op in block.ops
-    )
-
-
-def _recorded(tape: Tape, test: Tracer, bodies: Sequence[Body]) -> list[Tracer]:
-    """Record ``test`` choosing between bodies: one of them runs, or both if that is cheaper."""
-    sizes = [t.size for t in bodies[0].types]
-    if max(sizes) > _CHEAP_SIZE or not all(_cheap(b.block) for b in bodies):
-        return record_cond(tape, test, [], bodies)
-    false, true = [
-        tape.inline(
-            Function("if", b.block.params, b.block.ops, b.block.results),
-            [as_tracer(tape, c) for c in b.captures],
-        )
-        for b in bodies
-    ]
-    return [select(test, x, y) for x, y in zip(true, false)]

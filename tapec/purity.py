@@ -9,15 +9,20 @@ What is not known to be one is taken to have effects: a list's ``append``, rando
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+import types
+from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
 
 from tapec.depends import is_library
+from tapec.errors import TapecError
 
-__all__ = ["WRITING", "computes", "is_internal"]
+__all__ = ["WRITING", "computes", "is_internal", "reading"]
 
 _BUILTINS = frozenset(
     map(id, (abs, all, any, bool, complex, divmod, enumerate, float, int, isinstance, len, list,
@@ -30,6 +35,7 @@ WRITING = frozenset(
      "savetxt", "tofile", "seterr", "seterrcall", "set_printoptions", "shuffle", "setbufsize",
      "apply_along_axis", "apply_over_axes", "fromfunction", "frompyfunc", "vectorize", "piecewise")
 )  # fmt: skip
+_FUNCTIONS = ("_ArrayFunctionDispatcher", "builtin_function_or_method", "function")
 _READING = frozenset(("copy", "count", "get", "index", "items", "keys", "values"))
 
 
@@ -58,7 +64,44 @@ def computes(f: Any) -> bool:
         if isinstance(owner, (list, dict, tuple)):
             return name in _READING
         return isinstance(owner, (str, int, float, complex))
+    if type(f).__name__ not in _FUNCTIONS:  # an object like those of np.vectorize
+        return False
     module = getattr(f, "__module__", None) or ""
     if module.startswith(("numpy.random", "numpy.testing")) or name in WRITING:
         return False
     return module in ("numpy", "math") or module.startswith(("numpy.", "tapec.numpy"))
+
+
+def reading(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, which computes, refusing arguments that a call would change: iterators that others
+    may hold, arrays for the result, functions of the user's."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(map(_used_up, args)) or "key" in kwargs:
+            raise TapecError(f"{f!r} may use up an iterator or call a function")
+        if len(args) > _inputs(f):
+            raise TapecError(f"{f!r} may write into its last argument")
+        return f(*args, **kwargs)
+
+    return call
+
+
+def _used_up(x: Any) -> bool:
+    if not hasattr(type(x), "__next__"):
+        return False
+    if isinstance(x, types.GeneratorType):
+        fresh = inspect.getgeneratorstate(x) == inspect.GEN_CREATED
+        return not (fresh and x.gi_code.co_name == "<genexpr>")
+    return not isinstance(x, (enumerate, reversed, zip))
+
+
+@functools.lru_cache(256)
+def _inputs(f: Callable[..., Any]) -> int:
+    """How many arguments come before one that would be written to."""
+    if isinstance(f, np.ufunc):
+        return f.nin
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        return 99
+    return names.index("out") if "out" in names else 99

@@ -31,7 +31,9 @@ from typing import Any, NamedTuple
 from tapec.syntax import (
     COMPREHENSIONS,
     SUSPEND,
+    assigned_names,
     contains,
+    inner_names,
     leaves,
     loaded_names,
     plain_expressions,
@@ -206,12 +208,15 @@ class _Function:
         body = node.body if isinstance(node, ast.FunctionDef) else [ast.Expr(node.body)]
         own |= stored_names(body)
         shared: set[str] = set()
+        self.deletes = False
         for n in ast.walk(node):
             if isinstance(n, (ast.Global, ast.Nonlocal)):
                 shared.update(n.names)
-            if isinstance(n, ast.Delete):
+            elif isinstance(n, ast.Delete):
+                self.deletes = True
                 self.certain.clear()
-        self.shared = shared
+        #: names that another function may read or assign while a side runs
+        self.shared = shared | inner_names(body)
         self.names = (own - shared) | around
         self.own = own - shared
         self.reads = loaded_names(body)
@@ -227,8 +232,18 @@ class _Function:
 
     def block(self, stmts: Sequence[ast.stmt], tail: bool) -> list[ast.stmt]:
         """``tail``: control that comes out at the end leaves the function."""
+        certain = self.certain
+        out = self._block(stmts, tail)
+        self.certain = certain
+        return out
+
+    def _block(self, stmts: Sequence[ast.stmt], tail: bool) -> list[ast.stmt]:
         out: list[ast.stmt] = []
+        assigned: set[str] = set()
         for k, s in enumerate(stmts):
+            if not self.deletes:
+                self.certain = self.certain | assigned
+            assigned = assigned_names(s)
             if isinstance(s, ast.If):
                 rest = stmts[k + 1 :]
                 if contains([s], ast.Return):
@@ -250,6 +265,11 @@ class _Function:
                     out += looped
                     continue
                 self.other(s)
+            elif isinstance(s, ast.For) and not self.deletes:
+                certain = self.certain
+                self.certain = certain | stored_names([s.target])
+                self.other(s)
+                self.certain = certain
             else:
                 self.other(s)
             out.append(s)
@@ -303,9 +323,7 @@ class _Function:
         )  # fmt: skip
         out: list[ast.stmt] = [*sides]
         out.append(ast.Assign([_tuple([_name(n, True) for n in stored], True)], call))
-        for n, k in zip(stored, strict):
-            if k and n not in self.certain:
-                out.append(self.unbound(n))
+        out += [self.unbound(n) for n, k in zip(stored, strict) if k and n not in self.certain]
         return [ast.copy_location(x, s) for x in out]
 
     def looping(self, s: ast.While) -> list[ast.stmt] | None:
@@ -324,8 +342,8 @@ class _Function:
         result = ast.Return(_tuple([self.value(n) for n in stored]))
         asked = ast.Return(_copied(s.test))
         sides = [
-            self.side(names, stored, [ast.copy_location(asked, s.test)], None),
-            self.side(names, stored, s.body, result),
+            self.side(names, stored, [ast.copy_location(asked, s.test)], None, True),
+            self.side(names, stored, s.body, result, True),
         ]
         places = _tuple([ast.Constant(names.index(n)) for n in stored])
         call = _helper(
@@ -370,10 +388,13 @@ class _Function:
         stored: Sequence[str],
         stmts: Sequence[ast.stmt],
         result: ast.Return | None,
+        unsure: bool = False,
     ) -> ast.FunctionDef:
+        """``unsure``: names that are assigned may have no value yet, as in a loop."""
         inner = _copied(list(stmts))
-        kept, self.certain = self.certain, set()
-        body: list[ast.stmt] = [self.unbound(n) for n in names if n in stored]
+        kept = self.certain
+        body: list[ast.stmt] = [self.unbound(n) for n in names if n not in kept or unsure]
+        self.certain = kept - set(stored) if unsure else kept
         body += self.numbers(self.block(inner, result is None))
         self.certain = kept
         if result is not None:
@@ -390,12 +411,18 @@ class _Function:
                 call = _helper("in_place", op, _name(s.target.id), s.value)
                 stmts[k] = ast.copy_location(ast.Assign([s.target], call), s)
             elif isinstance(s, (ast.For, ast.If)):
+                if isinstance(s, ast.For) and not isinstance(s.iter, (ast.Call, ast.Tuple)):
+                    s.iter = ast.copy_location(_helper("items", s.iter), s.iter)
                 s.body, s.orelse = self.numbers(s.body), self.numbers(s.orelse)
         return stmts
 
     def passed(self, nodes: Sequence[ast.AST], stored: Sequence[str]) -> list[str]:
         """The names that sides are given: what they read and assign."""
         return sorted(set(stored) | (loaded_names(nodes).keys() & self.names))
+
+    def certainly(self, nodes: Sequence[ast.AST]) -> list[str]:
+        """Names with a value that expressions read: what is given to those."""
+        return [n for n in self.passed(nodes, []) if n in self.certain]
 
     def value(self, name: str) -> ast.expr:
         """What a name stands for, which may be nothing."""
@@ -437,8 +464,9 @@ class _Function:
             self.names, self.certain = kept, certain
             return node
         if isinstance(node, ast.IfExp) and movable:
-            names = self.passed([node.body, node.orelse], [])
-            arms = [ast.Lambda(_parameters(names), self._arm(x)) for x in (node.body, node.orelse)]
+            names = self.certainly([node.body, node.orelse])
+            both = node.body, node.orelse
+            arms = [ast.Lambda(_parameters(names), self.expression(x)) for x in both]
             return _helper("value", *self.site(node), self.expression(node.test), *arms,
                            self.values(names))  # fmt: skip
         if isinstance(node, ast.Compare) and len(node.ops) > 1 and movable:
@@ -468,19 +496,10 @@ class _Function:
         first, *rest = values
         if not rest:
             return self.expression(first)
-        names = self.passed(rest, [])
-        kept, self.certain = self.certain, self.certain | set(names)
+        names = self.certainly(rest)
         other = ast.Lambda(_parameters(names), self._logical(node, method, rest))
-        self.certain = kept
         site = _tuple([ast.Constant(node.lineno), ast.Constant(first.col_offset)])
         return _helper(method, site, self.expression(first), other, self.values(names))
-
-    def _arm(self, node: ast.expr) -> ast.expr:
-        names = self.passed([node], [])
-        kept, self.certain = self.certain, self.certain | set(names)
-        made = self.expression(node)
-        self.certain = kept
-        return made
 
     def _children(self, node: ast.AST) -> None:
         for field, value in ast.iter_fields(node):

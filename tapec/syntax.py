@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 __all__ = [
-    "COMPREHENSIONS", "SUSPEND", "contains", "leaves", "loaded_names", "plain_expressions",
-    "plain_statements", "stored_names",
+    "COMPREHENSIONS", "SUSPEND", "assigned_names", "contains", "inner_names", "leaves",
+    "loaded_names", "plain_expressions", "plain_statements", "stored_names",
 ]  # fmt: skip
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -76,7 +76,7 @@ def plain_expressions(node: ast.AST) -> bool:
     for n in ast.walk(node):
         if isinstance(n, (*SUSPEND, ast.Lambda)):
             return False
-        if isinstance(n, ast.Call) and any(k.arg == "out" for k in n.keywords):
+        if isinstance(n, ast.Call) and any(k.arg in ("copy", "out") for k in n.keywords):
             return False
     return True
 
@@ -139,3 +139,33 @@ def loaded_names(nodes: Iterable[ast.AST]) -> Counter[str]:
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 found[node.target.id] += 1
     return found
+
+
+def assigned_names(s: ast.stmt) -> set[str]:
+    """Names that certainly have a value once control has come out of a statement."""
+    if isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        if isinstance(s, ast.AnnAssign) and s.value is None:
+            return set()
+        targets = s.targets if isinstance(s, ast.Assign) else [s.target]
+        return {
+            n.id
+            for t in targets
+            for n in ast.walk(t)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    if isinstance(s, ast.If):
+        sides = [set().union(*map(assigned_names, side)) for side in (s.body, s.orelse)]
+        return sides[0] & sides[1]
+    return set()
+
+
+def inner_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that functions defined inside read or assign."""
+    return {
+        n.id
+        for root in nodes
+        for scope in ast.walk(root)
+        if isinstance(scope, _SCOPES)
+        for n in ast.walk(scope)
+        if isinstance(n, ast.Name)
+    }

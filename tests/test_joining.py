@@ -672,3 +672,155 @@ def test_twelve_branches_cost_three_compiles(monkeypatch):
         assert np.abs(gradient - right).max() < 1e-12
     stats = g.stats()
     assert len(stats.variants) == 1 and stats.compiles == 3
+
+
+# -- more that must not be joined --------------------------------------------------------------
+
+
+def closure_reads_what_a_side_assigns(x):
+    k = 1.0
+
+    def times_k(v):
+        return v * k
+
+    y = x
+    if x > 0:
+        k = 2.0
+        y = times_k(x)
+    return y + times_k(x * x)
+
+
+def iterator_is_used_up(x):
+    it = iter([1.0, 2.0, 3.0])
+    s = x
+    if x > 0:
+        for v in it:
+            s = s + v * x
+            break
+    for v in it:
+        s = s * v
+    return s
+
+
+def sum_of_an_iterator(x):
+    parts = (k * x for k in (1.0, 2.0))
+    y = x
+    if x > 0:
+        y = sum(parts)
+    return y + sum(parts) * x
+
+
+def next_of_an_iterator(x):
+    it = iter([1.0, 2.0, 3.0])
+    k = next(it) if x > 0 else 5.0
+    return x * k * next(it)
+
+
+def unbound_name(x):
+    if x > 1:
+        t = x
+    try_me = x * x
+    if x > 1:
+        try_me = try_me + t
+    return try_me
+
+
+def carried_by_the_body_alone(x):
+    s, t = x, 1.0
+    while s < 10:
+        s = s + t * t
+        t = t * 1.5
+    return s * x
+
+
+def list_on_both_sides(x):
+    first, second = [x, 1.0], [x * x, 2.0]
+    if x > 0:
+        chosen = first
+    else:
+        chosen = second
+    chosen[0] = 3.0 * x
+    return first[0] * second[0]
+
+
+def python_power_of_a_joined_number(x):
+    k = 3
+    if x > 0:
+        k = 25
+    return x * 10.0 ** (-k) * 10**k
+
+
+def integer_products(x):
+    k = 3
+    if x > 0:
+        k = 2**40
+    return x * (k * k)
+
+
+def asked_for_its_class(x):
+    k = 1
+    if x > 0:
+        k = 2
+    return x * k if isinstance(k, int) else x * 100
+
+
+def asked_for_identity(x):
+    flag = False
+    if x > 0:
+        flag = True
+    return x * x if flag is True else x * 3
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        closure_reads_what_a_side_assigns, iterator_is_used_up, sum_of_an_iterator,
+        next_of_an_iterator, unbound_name, list_on_both_sides, python_power_of_a_joined_number,
+        integer_products, asked_for_its_class, asked_for_identity,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_right_although_objects_are_shared(monkeypatch, f):
+    agree(monkeypatch, f)
+
+
+def test_carried_by_the_body_alone(monkeypatch):
+    agree(monkeypatch, carried_by_the_body_alone, variants=1)
+
+
+def test_results_written_into_arrays(monkeypatch):
+    """``out`` by position, objects of np.vectorize, methods that write."""
+    log = []
+
+    def note(v):
+        log.append(1)
+        return 2.0
+
+    vectorised = np.vectorize(note)
+
+    def f(x):
+        buffer = np.array([1.0, 2.0])
+        if x > 0:
+            np.multiply(np.ones(2), 5.0, buffer)
+            y = x
+        else:
+            y = 2 * x
+        return y * np.sum(buffer)
+
+    def g(x):
+        buffer = np.array([2.0, 1.0])
+        y = x
+        if x > 0:
+            buffer.sort()
+            y = x * x
+        return y * buffer[0]
+
+    def h(x):
+        return x * vectorised(1.0) if x > 0 else x
+
+    for k in (f, g):
+        agree(monkeypatch, k)
+    monkeypatch.setenv("TAPEC_JOIN", "1")
+    dh = tapec.grad(h)
+    assert dh(-1.0) == 1.0 and not log
+    assert dh(1.0) == 2.0 and log
