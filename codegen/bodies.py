@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tapec.codegen.packing import lanes_for, packed_params
 from tapec.codegen.scalars import convert, llvm_type
 from tapec.codegen.straight import emit_straight, load_element
-from tapec.codegen.vectors import memory_type, store_vector
+from tapec.codegen.vectors import load_vector, memory_type, store_vector
 from tapec.ir.core import BOOL, I64, Block, Value
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def emit_block(k: KernelEmitter, block: Block) -> None:
 @contextmanager
 def scope(k: KernelEmitter) -> Iterator[None]:
     """What is loaded inside is not known outside, where it may not have been."""
-    loaded, sincos = k._loaded, k.sincos
-    k._loaded, k.sincos = {}, {}
+    loaded, packed, sincos = k._loaded, k._packed, k.sincos
+    k._loaded, k._packed, k.sincos = {}, {}, {}
     yield
-    k._loaded, k.sincos = loaded, sincos
+    k._loaded, k._packed, k.sincos = loaded, packed, sincos
 
 
 def elements(k: KernelEmitter, v: Value) -> Names:
@@ -76,34 +77,51 @@ def offset(k: KernelEmitter, pointer: str, index: str, nbytes: int) -> str:
 
 
 class Inline:
-    """A scalar body in place."""
+    """A scalar body in place.  A packed carry is one phi, another one a phi per element."""
 
     def __init__(
         self, k: KernelEmitter, body: Block, carry: Sequence[Value], consts: Sequence[Value]
     ) -> None:
         self.k, self.body, self.consts = k, body, consts
         self.carry = carry
-        self.init = [elements(k, v) for v in carry]
-        self.const_names = [names_of(k, v) for v in consts]
+        self.packed, self.wanted = packed_params(body, len(carry))
+        self.init = [self._parts(v, packed) for v, packed in zip(carry, self.packed)]
+        params = body.params[len(body.params) - len(consts) :]
+        self.const_names = [
+            [k.vector(v)] if p in self.wanted else names_of(k, v) for p, v in zip(params, consts)
+        ]
+
+    def _parts(self, v: Value, packed: bool) -> Names:
+        return [self.k.vector(v)] if packed else elements(self.k, v)
 
     def phis(self) -> list[tuple[str, str]]:
         """LLVM type and initial value of each."""
         return [
-            (llvm_type(v.type.dtype), name)
-            for v, names in zip(self.carry, self.init)
+            (llvm_type(v.type.dtype, lanes_for(v) if packed else 1), name)
+            for v, names, packed in zip(self.carry, self.init, self.packed)
             for name in names
         ]
 
+    def _define(self, values: Sequence[Value], state: Names) -> None:
+        at = 0
+        for v, packed in zip(values, self.packed):
+            if packed:
+                self.k.set_vector(v, state[at])
+            else:
+                self.k.set_regs(v, state[at : at + v.type.size])
+            at += 1 if packed else v.type.size
+
     def bind(self, block: Block, state: Names) -> None:
         """Carries and consts as the parameters of ``block``."""
-        k, at = self.k, 0
-        for p in block.params[: len(self.carry)]:
-            k.set_regs(p, state[at : at + p.type.size])
-            at += p.type.size
+        k = self.k
+        self._define(block.params[: len(self.carry)], state)
         n = len(self.consts)
         params = block.params[len(block.params) - n :] if n else ()
         for p, v, names in zip(params, self.consts, self.const_names):
-            bind(k, p, v, names)
+            if names is not None and len(names) == 1 < v.type.size:
+                k.set_vector(p, names[0])
+            else:
+                bind(k, p, v, names)
 
     def step(
         self, state: Names, slices: Sequence[Slice], index: str, targets: Sequence[str]
@@ -111,19 +129,24 @@ class Inline:
         k, body, n = self.k, self.body, len(self.carry)
         self.bind(body, state)
         for p, s in zip(body.params[n:], slices):
-            k.set_regs(p, s.elements(k, p, index))
+            s.define(k, p, index, p in self.wanted)
         emit_block(k, body)
-        new = [name for r in body.results[:n] for name in elements(k, r)]
+        new = [
+            name
+            for r, packed in zip(body.results[:n], self.packed)
+            for name in self._parts(r, packed)
+        ]
         for y, target in zip(body.results[n:], targets, strict=True):
+            dtype = y.type.dtype
+            if y in k.vectors:
+                store_vector(k, dtype, k.vector(y), target, "0", 1, lanes_for(y), y.type.size)
+                continue
             for i, name in enumerate(elements(k, y)):
-                store_vector(k, y.type.dtype, name, target, str(i), 1, 1, 1)
+                store_vector(k, dtype, name, target, str(i), 1, 1, 1)
         return new
 
     def finish(self, state: Names, results: Sequence[Value]) -> None:
-        at = 0
-        for r in results:
-            self.k.set_regs(r, state[at : at + r.type.size])
-            at += r.type.size
+        self._define(results, state)
 
     def test(self, block: Block, state: Names) -> str:
         self.bind(block, state)
@@ -268,12 +291,19 @@ class Slice:
         self.step = step
         self.slot = k.alloca("i64") if base is None else ""
 
-    def elements(self, k: KernelEmitter, param: Value, index: str) -> Names:
-        dtype = param.type.dtype
+    def define(self, k: KernelEmitter, param: Value, index: str, packed: bool) -> None:
+        """Let ``param`` be the element, in registers."""
+        t = param.type
         if self.base is None:
-            return [convert(k.em, index, I64, dtype, 1)]
+            k.set_regs(param, [convert(k.em, index, I64, t.dtype, 1)])
+            return
         pointer = offset(k, self.base, index, self.step)
-        return [load_element(k, dtype, pointer, str(i)) for i in range(param.type.size)]
+        if packed:
+            w = lanes_for(param)
+            k.set_vector(param, load_vector(k, t.dtype, pointer, "0", 1, w, t.size))
+        else:
+            names = [load_element(k, t.dtype, pointer, str(i)) for i in range(t.size)]
+            k.set_regs(param, names)
 
     def pointer(self, k: KernelEmitter, param: Value, index: str) -> str:
         if self.base is not None:

@@ -18,6 +18,7 @@ from typing import Any
 from tapec.codegen import plan as planning
 from tapec.codegen.body import Node
 from tapec.codegen.control import STACKS
+from tapec.codegen.early_gather import gather_early
 from tapec.codegen.fourier import nanoseconds
 from tapec.codegen.lapack import work_of
 from tapec.codegen.lower import lower
@@ -27,9 +28,10 @@ from tapec.codegen.merge import Merged, merged_loops
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.program import Nest, Opaque, Program
+from tapec.codegen.registers import Chunk, Registers
 from tapec.codegen.row_blocks import in_row_blocks
 from tapec.codegen.scalars import Emitter, constant, llvm_type
-from tapec.codegen.straight import emit_slot, load_element
+from tapec.codegen.straight import emit_slot
 from tapec.codegen.target import host
 from tapec.codegen.vectors import memory_type
 from tapec.ir.core import BOOL, Block, DType, Function, Op, Value, walk
@@ -39,6 +41,8 @@ __all__ = ["KernelEmitter", "KernelSource", "compile_kernel", "make_program"]
 
 #: Lines per LLVM function before straight-line code is split.
 CHUNK = 1500
+#: Lines per basic block of packed code.
+BLOCK = 400
 #: Longer kernels are compiled without LLVM's code generation optimisations: they cost about
 #: 25 µs an instruction and gain 6-25%.
 TIER_LIMIT = 2000
@@ -78,17 +82,6 @@ class _Loop:
         self.phis: list[list[str]] = []  # name, type, initial, next
 
 
-class _Chunk:
-    """One LLVM function: its prologue (pointers, allocas), lines, and values for the frame."""
-
-    __slots__ = ("em", "frame_stores", "prologue")
-
-    def __init__(self, em: Emitter) -> None:
-        self.em = em
-        self.prologue: list[str] = []
-        self.frame_stores: list[str] = []
-
-
 class Body:
     """A region as a function: what its callers must know, and its text."""
 
@@ -102,7 +95,7 @@ class Body:
         self.work_ns = 0.0
 
 
-class KernelEmitter:
+class KernelEmitter(Registers):
     """State while the text of one kernel is written."""
 
     def __init__(
@@ -113,6 +106,7 @@ class KernelEmitter:
         name: str = "kernel",
         parent: KernelEmitter | None = None,
     ) -> None:
+        super().__init__()
         self.program, self.layout, self.math, self.name = program, layout, math, name
         root: KernelEmitter = self if parent is None else parent.root
         self.root: KernelEmitter = root
@@ -131,22 +125,14 @@ class KernelEmitter:
         #: whether there are return values other than 0
         self.may_fail = False
         self.em: Emitter = Emitter(math, self.declares)
-        self.chunks: list[_Chunk] = []
+        self.chunks: list[Chunk] = []
         self.n_labels = 0
         self.chunk_lines = CHUNK
-        self.frame_bytes = 0
         self.guard_numbers: dict[Op, int] = {} if root is self else root.guard_numbers
         #: operands of which both the sine and the cosine are taken
         self.joint: set[Value] = set()
         self.sincos: dict[Value, tuple[list[str], list[str]]] = {}
-        #: names in the current function, and in the function that defined them
-        self.regs: dict[Value, list[str]] = {}
-        self.names: dict[Value, list[str]] = {}
-        self.home: dict[Value, int] = {}
-        self._everywhere: dict[Value, list[str]] = {}
-        self._frame: dict[Value, int] = {}
         self._loops: list[Any] = []
-        self._pointers: dict[str, str] = {}
         self._block: str = "entry"
         self._new_chunk()
 
@@ -156,12 +142,11 @@ class KernelEmitter:
         em = Emitter(self.math, self.declares)
         em.n = self.em.n
         self.em = em
-        self.chunks.append(_Chunk(em))
-        self._pointers = {}
-        self._loaded: dict[Value, dict[int, str]] = {}
-        self.regs = {}
+        self.chunks.append(Chunk(em))
+        self.forget_function()
         self.sincos = {}
         self._block = "entry"
+        self._block_at = 0
 
     def cut_if_long(self) -> None:
         """Go on in a new LLVM function if this one is long.  Only outside of loops."""
@@ -175,6 +160,15 @@ class KernelEmitter:
     def start_block(self, label: str) -> None:
         self.em.label(label)
         self._block = label
+        self._block_at = len(self.em.lines)
+
+    def break_block(self) -> None:
+        """Begin a new basic block if this one is long: instruction selection of vectors takes
+        quadratic time in its length."""
+        if len(self.em.lines) - self._block_at > BLOCK:
+            label = self.label()
+            self.em.line(f"br label %{label}")
+            self.start_block(label)
 
     def alloca(self, ty: str) -> str:
         name = self.em.name()
@@ -225,96 +219,6 @@ class KernelEmitter:
         for outer in self._loops:
             assert outer.place <= loop.place
         self.start_block(done)
-
-    # -- values ---------------------------------------------------------------------
-
-    def set_regs(self, v: Value, names: list[str]) -> None:
-        """Define a register value in the current function."""
-        self.regs[v] = self.names[v] = names
-        if names and names[0][0] == "%":
-            self.home[v] = len(self.chunks) - 1
-        elif any(n[0] == "%" for n in names):
-            self.home[v] = len(self.chunks) - 1
-        else:
-            self._everywhere[v] = names
-        if v in self.program.spilled:
-            dtype, em = v.type.dtype, self.em
-            pointer, mt = self.pointer(v), memory_type(v.type.dtype)
-            for i, name in enumerate(names):
-                q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {i}") if i else pointer
-                x = em.let(f"zext i1 {name} to i8") if dtype is BOOL else name
-                em.line(f"store {mt} {x}, ptr {q}")
-
-    def element(self, v: Value, i: int) -> str:
-        """Element ``i`` (C order) of a register or stored value, as a scalar."""
-        names = self.regs.get(v)
-        if names is not None:
-            return names[i]
-        names = self._everywhere.get(v)
-        if names is not None:
-            return names[i]
-        loaded = self._loaded.setdefault(v, {})
-        name = loaded.get(i)
-        if name is None:
-            if self.program.kind[v] == "reg":
-                name = self._from_frame(v, i)
-            else:
-                name = load_element(self, v.type.dtype, self.pointer(v), str(i))
-            loaded[i] = name
-        return name
-
-    def _from_frame(self, v: Value, i: int) -> str:
-        """Element of a value that an earlier function defined."""
-        chunk = self.chunks[self.home[v]]
-        mt = memory_type(v.type.dtype)
-        offset = self._frame.get(v)
-        if offset is None:
-            offset = self._frame[v] = self.frame_bytes
-            self.frame_bytes += 8 * v.type.size
-            for j, name in enumerate(self.names[v]):
-                q = f"%frame.{offset + 8 * j}"
-                at = self.layout.workspace + offset + 8 * j
-                chunk.frame_stores.append(f"  {q} = getelementptr i8, ptr %ws, i64 {at}")
-                if v.type.dtype is BOOL:
-                    chunk.frame_stores.append(f"  {q}.b = zext i1 {name} to i8")
-                    name = f"{q}.b"
-                chunk.frame_stores.append(f"  store {mt} {name}, ptr {q}")
-        at = self.layout.workspace + offset + 8 * i
-        q = self.em.let(f"getelementptr i8, ptr %ws, i64 {at}")
-        x = self.em.let(f"load {mt}, ptr {q}")
-        return self.em.let(f"icmp ne i8 {x}, 0") if v.type.dtype is BOOL else x
-
-    def pointer(self, v: Value) -> str:
-        """The address of a stored value's first element."""
-        place, k = self.layout.place[self.program.root(v)]
-        key = f"{place}.{k}"
-        offset = self.program.bytes_before(v)
-        if offset:
-            return self._offset_pointer(v, offset, key)
-        found = self._pointers.get(key)
-        if found is None:
-            prologue = self.chunks[-1].prologue
-            found = f"%{key}"
-            if place == "ws":
-                prologue.append(f"  {found} = getelementptr i8, ptr %ws, i64 {k}")
-            elif place == "const":
-                found = f"@{self.name}.const.{k}"
-            else:
-                prologue.append(f"  {found}.at = getelementptr ptr, ptr %{place}, i64 {k}")
-                prologue.append(f"  {found} = load ptr, ptr {found}.at")
-            self._pointers[key] = found
-        return found
-
-    def _offset_pointer(self, v: Value, offset: int, key: str) -> str:
-        key = f"{key}.{offset}"
-        found = self._pointers.get(key)
-        if found is None:
-            base = self.pointer(self.program.root(v))
-            found = self._pointers[key] = f"%{key}" if base[0] == "%" else f"%const.{key}"
-            self.chunks[-1].prologue.append(
-                f"  {found} = getelementptr i8, ptr {base}, i64 {offset}"
-            )
-        return found
 
     # -- vectors --------------------------------------------------------------------
 
@@ -525,7 +429,7 @@ def _constant_global(name: str, k: int, v: Value) -> str:
 
 def make_program(fn: Function) -> Program:
     """The loop-level program of a function (what ``dump("loops")`` shows)."""
-    return planning.plan(lower(in_row_blocks(fn)))
+    return planning.plan(lower(in_row_blocks(gather_early(fn))))
 
 
 def _body_program(fn: Function) -> Program:

@@ -9,7 +9,7 @@ by each step.  Sums over the rows are carried.
     %e = tanh %z             : f64[10000]             z = dot(X[block], w), e = tanh(z)
     %g = dot %X, %e (rows)   : f64[50]       ->       g += dot(X[block], e)
 
-In the loop are the operations with a row axis along which they are parallel (``_operand_axes``),
+In the loop are the operations with a row axis along which they are parallel (``operand_axes``),
 as long as they do not depend on a sum over all rows; the sums are what ends it.  A value with rows
 that something else needs as a whole, or that was computed before, must have the rows first: blocks
 of it are then contiguous.  Where anything does not fit, the function stays as it is.
@@ -25,7 +25,7 @@ from tapec.ir.dce import dce, has_effect
 from tapec.ir.loops import emit_scan
 from tapec.ir.opdef import OPS
 
-__all__ = ["in_row_blocks"]
+__all__ = ["in_row_blocks", "operand_axes", "with_axis"]
 
 #: Fewer bytes of operands and results of products than this are in the cache anyway.
 LARGE = 3 << 19
@@ -59,7 +59,7 @@ def _dot_axes(op: Op) -> list[tuple[int | None, int | None]]:
     return out + [(None, j) for j in _kept(y.type.ndim, (*yc, *yb))]
 
 
-def _operand_axes(op: Op, axis: int) -> list[int | None] | None:
+def operand_axes(op: Op, axis: int) -> list[int | None] | None:
     """The axis of each operand that ``axis`` of the result is, None for an operand that is the
     same for all rows; None for an operation that is not parallel along it."""
     name, n = op.name, len(op.operands)
@@ -120,7 +120,7 @@ class _Classes:
                     if not any(map(_splat, op.operands)):
                         self._merge(op.operands[0], i, op.operands[1], j)
             for axis in range(op.results[0].type.ndim):
-                for v, inner in zip(op.operands, _operand_axes(op, axis) or ()):
+                for v, inner in zip(op.operands, operand_axes(op, axis) or ()):
                     if inner is not None and not _splat(v):
                         self._merge(op.results[0], axis, v, inner)
 
@@ -221,7 +221,7 @@ class _Blocks:
     def _parallel(self, op: Op) -> bool:
         if op.regions or has_effect(op):
             return False
-        axes = _operand_axes(op, self.axis[op.results[0]])
+        axes = operand_axes(op, self.axis[op.results[0]])
         if axes is None:
             return False
         return all(self.axis.get(v) == a or _splat(v) for v, a in zip(op.operands, axes))
@@ -347,7 +347,7 @@ class _Blocks:
             b.loc = op.loc
             r = op.results[0]
             operands = []
-            axes = _operand_axes(op, self.axis[r]) if r in self.axis else self._summed(op)
+            axes = operand_axes(op, self.axis[r]) if r in self.axis else self._summed(op)
             for k, v in enumerate(op.operands):
                 if v.op is None or not _splat(v):
                     operands.append(names[v])
@@ -355,20 +355,18 @@ class _Blocks:
                 axis = axes[k] if axes is not None else None
                 like = v.type if axis is None else _short(v.type, axis, rows)
                 operands.append(b.constant(v.op.attrs["value"], like))
-            names[r] = b.emit(op.name, tuple(operands), self._attrs(op, rows), r.hint)
+            attrs = with_axis(op, self.axis[r], rows) if r in self.axis else op.attrs
+            names[r] = b.emit(op.name, tuple(operands), attrs, r.hint)
 
-    def _attrs(self, op: Op, rows: int) -> Attrs:
-        attrs, r = op.attrs, op.results[0]
-        if r not in self.axis or not attrs:
-            return attrs
-        axis = self.axis[r]
-        if "shape" in attrs:
-            shape = attrs["shape"]
-            return {**attrs, "shape": (*shape[:axis], rows, *shape[axis + 1 :])}
-        if "size" in attrs:
-            size = attrs["size"]
-            return {**attrs, "size": (*size[:axis], rows, *size[axis + 1 :])}
-        return attrs
+
+def with_axis(op: Op, axis: int, n: int) -> Attrs:
+    """The attributes of an operation whose result has ``n`` elements along ``axis``, along which
+    it is parallel."""
+    for key in ("shape", "size"):
+        if key in op.attrs:
+            shape = op.attrs[key]
+            return {**op.attrs, key: (*shape[:axis], n, *shape[axis + 1 :])}
+    return op.attrs
 
 
 def _short(t: Type, axis: int, rows: int) -> Type:

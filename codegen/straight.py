@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapec.codegen.body import strides_of
+from tapec.codegen.packing import lanes_for, packs, run_stride
 from tapec.codegen.scalars import (
     constant,
     convert,
@@ -21,7 +22,7 @@ from tapec.codegen.scalars import (
     reduce_step,
 )
 from tapec.codegen.sorting import straight_search, straight_sort
-from tapec.codegen.vectors import memory_type
+from tapec.codegen.vectors import fold_lanes, load_vector, memory_type
 from tapec.ir.core import BOOL, I64, Dense, DType, Op, Value
 from tapec.ir.opdef import OPS
 
@@ -83,6 +84,10 @@ def emit_slot(k: KernelEmitter, ops: Sequence[Op]) -> None:
 def emit_straight(k: KernelEmitter, op: Op) -> None:
     """Emit one register operation."""
     name, result = op.name, op.results[0] if op.results else None
+    if result is not None and result.type.size > 1 and packs(op, k.is_packed):
+        _packed(k, op)
+        k.break_block()
+        return
     if result is not None and name in _ELEMENTWISE:
         if name in ("sin", "cos") and op.operands[0] in k.joint:
             _joint(k, op)
@@ -102,6 +107,27 @@ def emit_straight(k: KernelEmitter, op: Op) -> None:
         k.set_regs(op.results[0], _reduce(k, op))
         return
     _EMIT[name](k, op)
+
+
+def _packed(k: KernelEmitter, op: Op) -> None:
+    """An elementwise operation on packed values."""
+    result, w = op.results[0], lanes_for(op.results[0])
+    if op.name == "reshape":
+        k.set_vector(result, k.vector(op.operands[0]))
+        return
+    args = [k.vector(v) for v in op.operands]
+    if op.name not in ("sin", "cos") or op.operands[0] not in k.joint:
+        k.set_vector(result, emit_op(k.em, op, w, args))
+        return
+    both = k.sincos.get(op.operands[0])
+    if both is None:
+        dtype = result.type.dtype
+        t = llvm_type(dtype, w)
+        symbol = k.em.math.call("sincos", dtype, w)
+        pair = k.em.let(f"call {{{t}, {t}}} {symbol}({t} {args[0]})")
+        sine, cosine = (k.em.let(f"extractvalue {{{t}, {t}}} {pair}, {i}") for i in (0, 1))
+        both = k.sincos[op.operands[0]] = [sine], [cosine]
+    k.set_vector(result, both[0 if op.name == "sin" else 1][0])
 
 
 def _joint(k: KernelEmitter, op: Op) -> None:
@@ -171,6 +197,14 @@ def _broadcast(k: KernelEmitter, op: Op) -> None:
 def _slice(k: KernelEmitter, op: Op) -> None:
     x, result = op.operands[0], op.results[0]
     start, step = op.attrs["start"], op.attrs["step"]
+    w = lanes_for(result)
+    stride = run_stride(op) if w and k.program.kind[x] == "mem" else None
+    if stride is not None:
+        t, mt = result.type, memory_type(x.type.dtype)
+        at = _flat(x.type.shape, start)
+        pointer = k.em.let(f"getelementptr {mt}, ptr {k.pointer(x)}, i64 {at}")
+        k.set_vector(result, load_vector(k, t.dtype, pointer, "0", stride, w, t.size))
+        return
     if result.type.size == 1:
         k.set_regs(result, [k.element(x, _flat(x.type.shape, start))])
         return
@@ -241,6 +275,13 @@ def _groups(op: Op) -> list[list[int]]:
 def _reduce(k: KernelEmitter, op: Op) -> Names:
     x, kind = op.operands[0], op.name[len("reduce_") :]
     dtype = op.results[0].type.dtype
+    if x in k.vectors and op.results[0].type.size == 1:
+        w, value = lanes_for(x), k.vector(x)
+        if x.type.size < w:
+            vt, neutral = llvm_type(dtype, w), constant(identity(kind, dtype), dtype, w)
+            mask = f"{llvm_type(BOOL, w)} {k.mask(w, x.type.size)}"
+            value = k.em.let(f"select {mask}, {vt} {value}, {vt} {neutral}")
+        return [fold_lanes(k, kind, dtype, [value], w)]
     out = []
     for group in _groups(op):
         names = [k.element(x, i) for i in group]

@@ -6,6 +6,7 @@ a batch axis; or one product that is called once per seed (a *sweep*).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ __all__ = ["Blocks", "Sweep", "blocks_of", "select_results"]
 UNROLL = 32
 #: ... and only while the function stays below this many operations.
 UNROLL_OPS = 20_000
+#: As many directions as fit into vector registers: scalar code is compiled once for all of them.
+VECTOR = range(5, 17)
 
 
 class Sweep(NamedTuple):
@@ -79,7 +82,8 @@ def blocks_of(
     in_types = [fn.params[p].type for p in wrt]
     seeded = in_types if forward else out_types
     count = sum(t.size for t in seeded)
-    unroll = count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS and small(fn)
+    vector = count in VECTOR and _scalar(fn)
+    unroll = count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS and small(fn) and not vector
     lanes = not unroll and (inline or fits(fn, count))
     fn = select_results(fn, outputs)
     n = len(outputs)
@@ -104,6 +108,9 @@ def blocks_of(
                 for o, a in ((k, s) if forward else (s, k) for k in range(len(product.results)))
             ]
             for other, v in enumerate(b.inline(all_seeds(product, shapes, forward), params)):
+                if symmetric and vector and other <= s:
+                    below = grid.get((s, other), v)
+                    v = b.transpose(below, _swapped(t, below)) if other < s else _even(b, v)
                 grid[(other, s) if forward else (s, other)] = v
             continue
         pieces: list[list[Value]] = [[] for _ in product.results]
@@ -120,10 +127,29 @@ def blocks_of(
             elif other == s:
                 grid[place] = _mirrored(b, piece, block, _backwards(fn, fn.params[wrt[s]]))
             else:
-                axes = (*range(t.ndim, len(shape)), *range(t.ndim))
-                grid[place] = b.transpose(grid[s, other], axes)
+                v = grid[s, other]
+                grid[place] = b.transpose(v, _swapped(t, v))
     results = [grid[o, a] for o in range(len(out_types)) for a in range(len(in_types))]
     return Blocks(b.function(fn.name, results), None, (), out_types, in_types)
+
+
+def _scalar(fn: Function) -> bool:
+    """Whether a function computes with scalars, but for a few operations."""
+    arrays = sum(op.results[0].type.size > 1 for op in fn.ops if op.results)
+    return 8 * arrays <= len(fn.ops)
+
+
+def _swapped(row: Type, v: Value) -> tuple[int, ...]:
+    """The axes of a block whose first ones are those of ``row``, the other way round."""
+    return (*range(row.ndim, v.type.ndim), *range(row.ndim))
+
+
+def _even(b: Builder, v: Value) -> Value:
+    """A block of a symmetric matrix, its upper triangle made that of the lower one."""
+    n = math.isqrt(v.type.size)
+    square = b.reshape(v, (n, n))
+    lower = b.ge(b.iota((n, n), 0), b.iota((n, n), 1))
+    return b.reshape(b.select(lower, square, b.transpose(square, (1, 0))), v.type.shape)
 
 
 def _mirrored(b: Builder, columns: list[Value], type: Type, upper: bool) -> Value:
