@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tapec.dispatch import Dispatcher
     from tapec.ir.core import Function, Loc
 
-__all__ = ["STAGES", "dump", "format_ir"]
+__all__ = ["STAGES", "dump", "expanded", "format_ir"]
 
 STAGES = ("tape", "ir", "grad", "opt", "loops", "llvm", "asm")
 #: Columns: where the source starts, at most; how much of it is shown.
@@ -66,13 +66,24 @@ def dump(
     return _native(program.fn, stage)
 
 
+def expanded(fn: Function) -> Function:
+    """``fn`` with the bodies of functions with custom rules in place, as it is compiled."""
+    from tapec.ir.core import walk
+    from tapec.ir.custom import expand
+    from tapec.ir.passes import simplify
+
+    if any(op.name == "custom" for op in walk(fn.block)):
+        return simplify(expand(fn))
+    return fn
+
+
 def _native(fn: Function, stage: str) -> str:
     """The stages of code generation."""
     from tapec.codegen.kernel import compile_kernel
     from tapec.codegen.memory import lay_out
     from tapec.codegen.show import format_program
 
-    source = compile_kernel(fn)
+    source = compile_kernel(expanded(fn))
     if stage == "loops":
         return format_program(source.program, lay_out(source.program))
     if stage == "llvm":

@@ -21,6 +21,8 @@ import numpy as np
 
 from tapec import api as _api  # noqa: F401  (imports the front end in order)
 from tapec import primitives as p
+from tapec import trees
+from tapec.complexes import ComplexTracer, part_dtype
 from tapec.errors import TapecTypeError, fail
 from tapec.ir.core import F64, Type
 from tapec.ir.host import register
@@ -58,6 +60,51 @@ def host_call(
         return function(*args)
     types = [_type(one) for one in result] if several else [_type(result)]
     xs = p.strong_operands(*args)
+    if any(isinstance(x, ComplexTracer) for x in xs) or any(t.dtype.kind == "c" for t in types):
+        return _by_parts(function, types, xs, several, name)
     attrs = {"token": register(function, name), "types": tuple(map(str, types))}
     found = p.emit_many("host_call", xs, attrs)
     return tuple(found) if several else found[0]
+
+
+class _OfParts:
+    """A function on arrays of which some are complex, as one on their parts."""
+
+    def __init__(
+        self, function: Callable[..., Any], given: tuple[bool, ...], made: tuple[bool, ...]
+    ) -> None:
+        self.key = function, given, made
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OfParts) and self.key == other.key
+
+    def __call__(self, *parts: Any) -> Any:
+        function, given, made = self.key
+        rest = iter(parts)
+        args = [trees.join(next(rest), next(rest)) if c else next(rest) for c in given]
+        found = function(*args)
+        out: list[Any] = []
+        for value, c in zip(found if isinstance(found, tuple) else (found,), made, strict=True):
+            out += [np.real(value), np.imag(value)] if c else [value]
+        return tuple(out)
+
+
+def _by_parts(
+    function: Callable[..., Any], types: list[Type], xs: list[Any], several: bool, name: str
+) -> Any:
+    given = tuple([isinstance(x, ComplexTracer) for x in xs])
+    made = tuple([t.dtype.kind == "c" for t in types])
+    operands: list[Any] = []
+    for x in xs:
+        operands += [x.re, x.im] if isinstance(x, ComplexTracer) else [x]
+    kinds: list[str] = []
+    for t, c in zip(types, made):
+        kinds += [str(t.with_dtype(part_dtype(t.dtype)))] * 2 if c else [str(t)]
+    flags = "".join("rc"[c] for c in (*given, *made))
+    token = register(_OfParts(function, given, made), f"{name}:{flags}" if name else "")
+    found = iter(p.emit_many("host_call", operands, {"token": token, "types": tuple(kinds)}))
+    out = [ComplexTracer(next(found), next(found)) if c else next(found) for c in made]
+    return tuple(out) if several else out[0]

@@ -183,6 +183,7 @@ def report(
     from tapec.codegen.counters import count, count_program
     from tapec.codegen.kernel import compile_kernel
     from tapec.codegen.objects import exported
+    from tapec.dump import expanded
     from tapec.ir.deferred import simplify
     from tapec.transforms import build
 
@@ -202,7 +203,7 @@ def report(
     program = build(traced, dispatcher.transform)
     _ = program.fn.ops  # deferred until now
     done("transform")
-    source = compile_kernel(program.fn)
+    source = compile_kernel(expanded(program.fn))
     done("loops and text")
     code = engine.object_code(exported(source.text), source.opt)
     done("machine code")

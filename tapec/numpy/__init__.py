@@ -23,6 +23,7 @@ from tapec.numpy import (  # noqa: F401
     assigning,
     calculus,
     choosing,
+    complex_linalg,
     complex_rules,
     fourier,
     linalg,

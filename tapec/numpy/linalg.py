@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapec import primitives as p
-from tapec.errors import ConversionError, TapecLinAlgError, TapecValueError, UnsupportedError, fail
+from tapec.errors import ConversionError, TapecLinAlgError, TapecValueError, fail
 from tapec.kinds import common_dtype
 from tapec.numpy.registry import axes_of, implements
 from tapec.numpy.shapes import diagonal
@@ -278,18 +278,3 @@ def named(name: str, parts: Any) -> Any:
     """NumPy's named tuple for the results of a function."""
     kind = type(getattr(np.linalg, name)(np.eye(1)))
     return tuple(parts) if kind is tuple else kind(*parts)
-
-
-def _has_no_pointer(name: str) -> Any:
-    def rule(a: Any, *args: Any, **kwargs: Any) -> Any:
-        raise fail(
-            UnsupportedError,
-            f"linalg.{name} gives complex values, which are not supported yet",
-            "use eigh or eigvalsh for a symmetric matrix",
-        )
-
-    return rule
-
-
-implements(np.linalg.eig)(_has_no_pointer("eig"))
-implements(np.linalg.eigvals)(_has_no_pointer("eigvals"))
