@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapec.ir.core import Block, Function, Type
+from tapec.ir.core import Block, Function, Type, Value
 
 __all__ = [
-    "Deferred", "jvp", "origin", "param_types", "reorder", "result_types", "select", "simplify",
-    "vjp",
+    "Deferred", "interleave", "jvp", "origin", "param_types", "reorder", "result_types", "select",
+    "simplify", "vjp",
 ]  # fmt: skip
 
 Types = tuple[Type, ...]
@@ -155,3 +155,56 @@ def reorder(fn: Function, order: Sequence[int]) -> Function:
 
     wanted = tuple([params[i] for i in order])
     return Deferred(fn, ("reorder", order), make, wanted, result_types(fn))
+
+
+def interleave(
+    fn: Function,
+    params: Sequence[tuple[int, int]],
+    results: Sequence[tuple[int, int, bool]],
+) -> Function:
+    """``fn`` with one parameter of pairs, by a last axis of length 2, in place of two parameters
+    each, and one such result for two: ``(i, j)`` become one at place i.  The second result of
+    ``(i, j, True)`` is negated."""
+    params, results = tuple(params), tuple(results)
+
+    def make(fn: Function) -> Function:
+        from tapec.ir.builder import Builder
+
+        b = Builder()
+        partner = dict(params)
+        given: list[Value] = list(fn.params)
+        second = set(partner.values())
+        for k, p in enumerate(fn.params):
+            if k in second:
+                continue
+            if k not in partner:
+                given[k] = b.param(p.type, p.hint)
+                continue
+            shape = p.type.shape
+            both = b.param(p.type.with_shape((*shape, 2)), p.hint)
+            for half, place in enumerate((k, partner[k])):
+                start = (*[0] * len(shape), half)
+                part = b.slice(both, start, (*shape, 1), [1] * (len(shape) + 1))
+                given[place] = b.reshape(part, shape)
+        found = b.inline(fn, given)
+        out = {i: (j, negated) for i, j, negated in results}
+        gone = {j for j, _ in out.values()}
+        made = []
+        for k, z in enumerate(found):
+            if k in gone:
+                continue
+            if k in out:
+                j, negated = out[k]
+                shape = (*z.type.shape, 1)
+                im = b.neg(found[j]) if negated else found[j]
+                z = b.concat([b.reshape(z, shape), b.reshape(im, shape)], len(shape) - 1)
+            made.append(z)
+        return b.function(fn.name, made)
+
+    def merged(types: Types, first: set[int], second: set[int]) -> Types:
+        wide = [t.with_shape((*t.shape, 2)) if k in first else t for k, t in enumerate(types)]
+        return tuple([t for k, t in enumerate(wide) if k not in second])
+
+    taken = merged(param_types(fn), {i for i, _ in params}, {j for _, j in params})
+    given = merged(result_types(fn), {i for i, _, _ in results}, {j for _, j, _ in results})
+    return Deferred(fn, ("interleave", params, results), make, taken, given)

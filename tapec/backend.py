@@ -32,6 +32,7 @@ from tapec.ir.core import Function, Type, Value, walk
 from tapec.ir.custom import expand
 from tapec.ir.deferred import origin, param_types, reorder, result_types, simplify
 from tapec.ir.interp import GuardFailed, interpret
+from tapec.packing import pack, unpacked
 from tapec.signature import Flat, Spec, native_array
 from tapec.trace import Traced
 from tapec.transforms import Program, Result
@@ -189,24 +190,30 @@ class NativeProgram(Compiled):
 
     def __init__(self, program: Program, traced: Traced, reads: Sequence[Read] = ()) -> None:
         super().__init__(program, traced)
-        fn = program.fn
+        #: the program and its calls as native code has them: complex arrays in one piece
+        self.packed = packed = pack(program, traced) or unpacked(program, traced)
+        program = packed.program
+        flat = packed.flat(traced.flat)
+        fn, captures = program.fn, packed.captures
         # The function itself is computed only if its machine code is not on disk.
         params = [Value(t) for t in param_types(fn)]
-        n = self.leaves
-        leaves, captured = params[:n], params[n : n + len(self.captures)]
-        seeds = params[n + len(self.captures) :]
-        fixed = [_usable(a, t) for a, t in zip(self.captures, self.capture_types)]
-        self.stable = [a for a, ok in zip(self.captures, fixed) if ok]
-        self.copied = [
-            (a, Spec("array", t))
-            for a, t, ok in zip(self.captures, self.capture_types, fixed)
-            if not ok
-        ]
+        n = len(flat.traced)
+        leaves, captured = params[:n], params[n : n + len(captures)]
+        seeds = params[n + len(captures) :]
+        types = [p.type for p in captured]
+        fixed = [_usable(a, t) for a, t in zip(captures, types)]
+        self.stable = [a for a, ok in zip(captures, fixed) if ok]
+        self.copied = [(a, Spec("array", t)) for a, t, ok in zip(captures, types, fixed) if not ok]
+        self.native_boxes = ["array"] * len(packed.results)
+        if program.sweep is None:
+            for leaf in program.leaves:
+                if isinstance(leaf, Result):
+                    self.native_boxes[leaf.slot] = leaf.box
         structure = None if self.copied or program.sweep else _structure(program)
-        args, order = _direct_arguments(traced.flat, program, leaves, seeds)
+        args, order = _direct_arguments(flat, program, leaves, seeds)
         self.direct = structure is not None and args is not None
         if args is None or not self.direct:
-            args, order = _leaf_arguments(traced.flat, leaves, seeds)
+            args, order = _leaf_arguments(flat, leaves, seeds)
         args = [*args, *(_array_arg(spec.type) for _, spec in self.copied)]
         order = [
             *order,
@@ -226,7 +233,11 @@ class NativeProgram(Compiled):
         #: for a program that may be compiled better later: what, how to load it, and a weak
         #: reference to the method that lets calls arrive there
         self.native_fn: Function | None = native_fn
-        load = _loader(native_fn, args, self.boxes, shape, self.stable, checked or ())
+        results = [
+            Boxed("array" if box == "complex" else box, t)  # type: ignore[arg-type]
+            for box, t in zip(self.native_boxes, packed.results)
+        ]
+        load = _loader(native_fn, args, results, shape, self.stable, checked or ())
         self.load: Callable[[KernelObject], Variant] | None = load
         self.relink: Any = None
         self.variant, self.made = _build(native_fn, load)
@@ -235,7 +246,8 @@ class NativeProgram(Compiled):
         self.guarded = self.made.facts.guards > 0
 
     def run(self, flat: Flat, seeds: Sequence[Any] | None) -> Any:
-        program = self.program
+        program = self.packed.program
+        flat = self.packed.flat(flat)
         if program.sweep is not None:
             inputs = self._leaf_inputs(flat)
             extra = [native_array(a, spec) for a, spec in self.copied]
@@ -246,7 +258,7 @@ class NativeProgram(Compiled):
         inputs += self._seed_arrays(seeds)
         inputs += [native_array(a, spec) for a, spec in self.copied]
         values = list(self._native(inputs))
-        for k, box in enumerate(self.boxes):
+        for k, box in enumerate(self.native_boxes):
             if box == "complex":
                 values[k] = values[k].item()
         return program.rebuild(values)
@@ -407,22 +419,18 @@ def _native_reads(reads: Sequence[Read]) -> list[NativeRead] | None:
 def _loader(
     fn: Function,
     args: Sequence[Arg],
-    boxes: Sequence[str],
+    results: Sequence[Boxed],
     structure: Any,
     stable: Sequence[Array],
     reads: Sequence[NativeRead],
 ) -> Callable[[KernelObject], Variant]:
     """How to load a kernel of ``fn``, once it is compiled."""
-    results = tuple(
-        Boxed("array" if box == "complex" else box, t)  # type: ignore[arg-type]
-        for box, t in zip(boxes, result_types(fn))
-    )
 
     def load(made: KernelObject) -> Variant:
         facts = made.facts
         spec = EntrySpec(
             tuple(args),
-            results,
+            tuple(results),
             structure,
             len(stable),
             facts.workspace_bytes,

@@ -26,8 +26,10 @@ from tapec.errors import TapecValueError
 if TYPE_CHECKING:
     from tapec.dispatch import Dispatcher
     from tapec.ir.core import Function, Loc
+    from tapec.trace import Traced
+    from tapec.transforms import Program
 
-__all__ = ["STAGES", "dump", "expanded", "format_ir"]
+__all__ = ["STAGES", "compiled_form", "dump", "format_ir"]
 
 STAGES = ("tape", "ir", "grad", "opt", "loops", "llvm", "asm")
 #: Columns: where the source starts, at most; how much of it is shown.
@@ -63,18 +65,21 @@ def dump(
         return format_ir(program.raw or program.fn, color)
     if stage == "opt":
         return format_ir(program.fn, color)
-    return _native(program.fn, stage)
+    return _native(compiled_form(program, traced), stage)
 
 
-def expanded(fn: Function) -> Function:
-    """``fn`` with the bodies of functions with custom rules in place, as it is compiled."""
+def compiled_form(program: Program, traced: Traced) -> Function:
+    """The function of ``program`` as it is compiled: the bodies of functions with custom rules in
+    place, complex arrays in one piece."""
     from tapec.ir.core import walk
     from tapec.ir.custom import expand
     from tapec.ir.passes import simplify
+    from tapec.packing import pack
 
-    if any(op.name == "custom" for op in walk(fn.block)):
-        return simplify(expand(fn))
-    return fn
+    if any(op.name == "custom" for op in walk(program.fn.block)):
+        program = program._replace(fn=simplify(expand(program.fn)))
+    packed = pack(program, traced)
+    return packed.program.fn if packed is not None else program.fn
 
 
 def _native(fn: Function, stage: str) -> str:
@@ -83,7 +88,7 @@ def _native(fn: Function, stage: str) -> str:
     from tapec.codegen.memory import lay_out
     from tapec.codegen.show import format_program
 
-    source = compile_kernel(expanded(fn))
+    source = compile_kernel(fn)
     if stage == "loops":
         return format_program(source.program, lay_out(source.program))
     if stage == "llvm":

@@ -183,7 +183,7 @@ def report(
     from tapec.codegen.counters import count, count_program
     from tapec.codegen.kernel import compile_kernel
     from tapec.codegen.objects import exported
-    from tapec.dump import expanded
+    from tapec.dump import compiled_form
     from tapec.ir.deferred import simplify
     from tapec.transforms import build
 
@@ -203,7 +203,7 @@ def report(
     program = build(traced, dispatcher.transform)
     _ = program.fn.ops  # deferred until now
     done("transform")
-    source = compile_kernel(expanded(program.fn))
+    source = compile_kernel(compiled_form(program, traced))
     done("loops and text")
     code = engine.object_code(exported(source.text), source.opt)
     done("machine code")

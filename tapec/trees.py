@@ -143,11 +143,11 @@ def _optree() -> Any:
 
 
 def map_pairs(f: Callable[[Pair], Any], tree: Any) -> Any:
-    """``tree`` with ``f(pair)`` in place of each ``Pair``."""
+    """``tree`` with ``f(pair)`` in place of each ``Pair`` (or ``Conjugate``)."""
     leaves, treedef = _optree().tree_flatten(
-        tree, is_leaf=lambda x: type(x) is Pair, namespace=NAMESPACE
+        tree, is_leaf=lambda x: isinstance(x, Pair), namespace=NAMESPACE
     )
-    return treedef.unflatten([f(x) if type(x) is Pair else x for x in leaves])
+    return treedef.unflatten([f(x) if isinstance(x, Pair) else x for x in leaves])
 
 
 def part_names(treedef: PyTreeSpec) -> list[str]:

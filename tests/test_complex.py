@@ -359,6 +359,60 @@ def test_containers_and_control_flow() -> None:
     np.testing.assert_array_equal(mapped, [-2, -2, -2])
 
 
+# -- the boundary of compiled code ---------------------------------------------------------------
+
+
+def test_arrays_pass_in_and_out_in_native_code() -> None:
+    """No Python and no copy: the compiled function reads and returns the complex array."""
+    w = np.array([1 + 1j, 2, 3, 4])
+    f = tapec.value_and_grad(lambda z, x: np.sum(np.abs(w * z + x) ** 2))
+    for _ in range(20):
+        value, g = f(Z, X)
+    np.testing.assert_allclose(value, np.sum(np.abs(w * Z + X) ** 2), rtol=1e-14)
+    np.testing.assert_allclose(g, 2 * np.conj(w) * (w * Z + X), rtol=1e-14)
+    (variant,) = f.stats().variants
+    assert variant.python_calls <= 2
+    w[1] = -5j  # captured by reference
+    np.testing.assert_allclose(f(Z, X)[1], 2 * np.conj(w) * (w * Z + X), rtol=1e-14)
+    text = tapec.jit(lambda z: np.exp(z) * 2).dump("loops", Z)
+    assert sum(line.startswith(("nest", "scalars")) for line in text.splitlines()) == 1
+
+
+def test_arrays_of_any_layout() -> None:
+    grid = np.arange(12.0).reshape(3, 4) * (1 + 2j)
+    f = tapec.jit(lambda z: z * 1j + z[0, 0])
+    for z in (grid, grid.T.copy().T, np.asfortranarray(grid), grid.astype(">c16"), grid[::1]):
+        np.testing.assert_array_equal(f(z), z * 1j + z[0, 0])
+    for z in (grid[:, ::2], grid[::-1], grid.T, np.repeat(grid, 2, axis=1)[:, ::2]):
+        np.testing.assert_array_equal(f(z), z * 1j + z[0, 0])
+    strided = np.repeat(grid, 2, axis=1)[:, ::2]
+    g = tapec.jit(lambda x: x * strided)
+    np.testing.assert_array_equal(g(np.ones(4)), strided)
+    strided[0] = 7
+    np.testing.assert_array_equal(g(np.ones(4)), strided)
+
+
+def test_complex_results_of_every_kind() -> None:
+    """Arrays and numbers, conjugates, constants, containers, an argument returned as it is."""
+
+    def f(z: Any, s: Any) -> Any:
+        return {"z": z, "c": np.conj(z), "s": s * 1j, "k": 2j, "t": (z[0], s.real, np.abs(z))}
+
+    got, want = tapec.jit(f)(Z, 1 + 2j), f(Z, 1 + 2j)
+    for _ in range(2):
+        np.testing.assert_array_equal(got["z"], want["z"])
+        np.testing.assert_array_equal(got["c"], want["c"])
+        assert got["s"] == want["s"] and got["k"] == 2j and got["t"][:2] == want["t"][:2]
+        np.testing.assert_allclose(got["t"][2], want["t"][2], rtol=1e-15)
+        got["z"][0] = 99  # the caller's own
+        got = tapec.jit(f)(Z, 1 + 2j)
+    holomorphic = tapec.grad(lambda z: np.sum(z**3), holomorphic=True)
+    for _ in range(3):
+        np.testing.assert_allclose(holomorphic(Z), 3 * Z**2, rtol=1e-14)
+    empty = tapec.jit(lambda z: z * 2)(np.zeros((0, 3), complex))
+    assert empty.shape == (0, 3) and empty.dtype == complex
+
+
 def test_python_branches_on_complex_values() -> None:
     f = tapec.grad(lambda z: np.abs(z) if z == 1 + 1j else np.abs(z) ** 2)
     assert abs(f(1 + 1j) - (1 + 1j) / abs(1 + 1j)) < 1e-15
