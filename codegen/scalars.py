@@ -219,6 +219,10 @@ def _emit_neg(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     return em.let(f"sub {ty} {constant(0, dt, w)}, {a[0]}")
 
 
+def _emit_unsigned_zero(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
+    return em.let(f"fadd {llvm_type(dt, w)} {a[0]}, {constant(0, dt, w)}")
+
+
 def _emit_sign(em: Emitter, op: Op, dt: DType, w: int, a: list[str]) -> str:
     """NaN stays NaN and a zero is +0, as in NumPy."""
     ty = llvm_type(dt, w)
@@ -468,6 +472,7 @@ def _binary(f: Callable[[Emitter, DType, int, str, str], str]) -> Any:
 
 _OWN: dict[str, Callable[[Emitter, Op, DType, int, list[str]], str]] = {
     "abs": _emit_abs,
+    "unsigned_zero": _emit_unsigned_zero,
     "convert": _emit_convert,
     "floor_div": _emit_floor_div,
     "entr": _emit_entr,

@@ -19,6 +19,7 @@ from tapec.ir import (  # noqa: F401
     pseudo,
     reduce,
     shape,
+    signs,
     sorting,
     special,
     special_more,

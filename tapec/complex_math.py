@@ -23,6 +23,7 @@ from typing import Any
 from tapec import primitives as p
 from tapec.complexes import ComplexTracer, part_dtype, promoted
 from tapec.errors import UnsupportedError, fail
+from tapec.ir.core import NO_ATTRS
 from tapec.kinds import broadcast_shapes, common_dtype
 from tapec.primitives import binary as real2
 from tapec.primitives import select
@@ -47,41 +48,77 @@ def binary(op: str, x: Tracer, y: Tracer) -> Tracer:
         raise fail(UnsupportedError, f"{op} of complex values is not supported")
     dtype = part_dtype(common_dtype([x.kind, y.kind]))
     shape = broadcast_shapes(x.type.shape, y.type.shape)
-    return rule(_parts(x, dtype, shape), _parts(y, dtype, shape))
+    a, b = _parts(x, dtype, shape), _parts(y, dtype, shape)
+    if a[1] is None and b[1] is None:
+        a = (a[0], p.full(a[0].tape, shape, 0.0, dtype))
+    return rule(a, b)
 
 
 def _parts(x: Tracer, dtype: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """The parts in a dtype and shape; the imaginary part of a real operand is None."""
+    """The parts in a dtype and shape; an imaginary part that is known to be 0 is None."""
+
+    def fitted(part: Tracer) -> Tracer:
+        return p.broadcast_to(p.cast(part, dtype), shape)
+
     if isinstance(x, ComplexTracer):
-        return (
-            p.broadcast_to(p.cast(x.re, dtype), shape),
-            p.broadcast_to(p.cast(x.im, dtype), shape),
-        )
-    return p.broadcast_to(p.cast(x, dtype), shape), None
+        return fitted(x.re), None if _number(x.im) == 0.0 else fitted(x.im)
+    return fitted(x), None
+
+
+def _number(x: Tracer) -> float | None:
+    """The number that ``x`` is everywhere, if that is known; None for -0.0."""
+    record = x.tape.records[x.id]
+    if record is None or record[0] != "constant" or record[2]["value"].__class__ is not float:
+        return None
+    value: float = record[2]["value"]
+    return None if value == 0.0 and math.copysign(1.0, value) < 0 else value
 
 
 Parts = tuple[Any, Any]
 
 
 # -- arithmetic -----------------------------------------------------------------------------
+# NumPy makes real operands complex, with an imaginary part +0.  What that does to the sign of
+# a zero is kept where the result is on the negative real axis, the usual branch cut.
+
+
+def _plus_zero(x: Any) -> Tracer:
+    """x + 0.0, which has no negative zero."""
+    made: Tracer = x.tape.record("unsigned_zero", (x.id,), NO_ATTRS, x.type, x.kind)
+    return made
 
 
 def _add(x: Parts, y: Parts) -> Tracer:
     (a, b), (c, d) = x, y
-    return ComplexTracer(a + c, d.copy() if b is None else b.copy() if d is None else b + d)
+    return ComplexTracer(
+        a + c, _plus_zero(d) if b is None else _plus_zero(b) if d is None else b + d
+    )
 
 
 def _sub(x: Parts, y: Parts) -> Tracer:
     (a, b), (c, d) = x, y
-    return ComplexTracer(a - c, -d if b is None else b.copy() if d is None else b - d)
+    if d is None:
+        return ComplexTracer(a - c, b.copy())
+    return ComplexTracer(a - c, _plus_zero(-d) if b is None else b - d)
+
+
+def _scaled(factor: Any, part: Any) -> Tracer:
+    """The imaginary part of a real factor times a value with this one."""
+    product = factor * part
+    known = _number(factor)
+    if known is not None and known > 0:
+        return product  # type: ignore[no-any-return]
+    if known is not None:
+        return _plus_zero(product)
+    return select(real2("lt", factor, 0.0), _plus_zero(product), product)
 
 
 def _mul(x: Parts, y: Parts) -> Tracer:
     (a, b), (c, d) = x, y
     if b is None:
-        return ComplexTracer(a * c, a * d)
+        return ComplexTracer(a * c, _scaled(a, d))
     if d is None:
-        return ComplexTracer(a * c, b * c)
+        return ComplexTracer(a * c, _scaled(c, b))
     return ComplexTracer(a * c - b * d, a * d + b * c)
 
 
@@ -95,7 +132,8 @@ def _div(x: Parts, y: Parts) -> Tracer:
     scale = large + small * ratio
     if b is None:
         share = a * ratio
-        return ComplexTracer(select(first, a, share) / scale, -(select(first, share, a) / scale))
+        im = _plus_zero(-select(first, share, a)) / scale
+        return ComplexTracer(select(first, a, share) / scale, im)
     re = select(first, a + b * ratio, a * ratio + b)
     im = select(first, b - a * ratio, b * ratio - a)
     return ComplexTracer(re / scale, im / scale)

@@ -75,6 +75,29 @@ def test_on_a_cut_the_sign_of_zero_tells_the_side() -> None:
     assert value == complex(0, -np.pi) and slope == -1
 
 
+def test_signs_of_zeros_on_cuts_are_numpys() -> None:
+    """Arithmetic with real operands, then a function that looks at the sign of the zero."""
+    z = np.array([3 + 0j, 0.25 + 0j, complex(-3, 0.0), complex(-3, -0.0)])
+    x = np.array([2.0, -1.5, 4.0, 1.0])
+    forms: list[Callable[..., Any]] = [
+        lambda z, x: 1 - z**2, lambda z, x: -2.0 * z, lambda z, x: z * -0.5, lambda z, x: -z,
+        lambda z, x: 3.0 * z, lambda z, x: x - z, lambda z, x: z - x, lambda z, x: x * z,
+        lambda z, x: -5 + z, lambda z, x: z + x, lambda z, x: 1 / z, lambda z, x: -1.0 / z,
+        lambda z, x: (1 + 0j) - z, lambda z, x: z / -2, lambda z, x: z * (-1 + 0j),
+        lambda z, x: x.astype(complex) - 5,
+    ]  # fmt: skip
+    for f in forms:
+        want = np.sqrt(f(z, x))
+        np.testing.assert_allclose(
+            tapec.jit(lambda z, x, f=f: np.sqrt(f(z, x)))(z, x), want, rtol=1e-15, atol=1e-300
+        )
+        cut = (f(z, x).real < 0) & (f(z, x).imag == 0)
+        got = tapec.jit(lambda z, x, f=f: f(z, x))(z, x)
+        np.testing.assert_array_equal(np.signbit(got.imag[cut]), np.signbit(f(z, x).imag[cut]))
+    slope = tapec.grad(lambda z: np.sqrt(1 - z**2), holomorphic=True)
+    assert abs(slope(2 + 0j) - (-2 / np.sqrt(1 - (2 + 0j) ** 2))) < 1e-15
+
+
 # -- the convention ---------------------------------------------------------------------------
 
 
