@@ -24,7 +24,8 @@ from typing import Any
 from tapec.ir.core import Block, Function, Type, Value
 
 __all__ = [
-    "Deferred", "interleave", "jvp", "origin", "param_types", "reorder", "result_types", "select",
+    "Deferred", "factored", "interleave", "jvp", "origin", "param_types", "reorder",
+    "result_types", "select",
     "simplify", "vjp",
 ]  # fmt: skip
 
@@ -99,6 +100,17 @@ def simplify(fn: Function) -> Function:
         return run_passes(fn, ("simplify",))
 
     return Deferred(fn, ("simplify",), make, param_types(fn), result_types(fn))
+
+
+def factored(fn: Function, primal: Function) -> Function:
+    """``tapec.ir.factor.factored``, all that ``primal`` computes being primal values."""
+
+    def make(fn: Function) -> Function:
+        from tapec.ir.factor import factored
+
+        return factored(fn, [r for op in primal.ops for r in op.results])
+
+    return Deferred(fn, ("factored",), make, param_types(fn), result_types(fn))
 
 
 def vjp(

@@ -17,7 +17,7 @@ from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.holomorphic import by_complex, check_complex, joined, real_outputs, real_parts
 from tapec.ir.core import BOOL, C128, F64, I64, Function, Type
-from tapec.ir.deferred import jvp, param_types, result_types, select, simplify, vjp
+from tapec.ir.deferred import factored, jvp, param_types, result_types, select, simplify, vjp
 from tapec.jacobians import Blocks, Sweep, blocks_of, select_results
 from tapec.signature import Spec
 from tapec.trace import Constant, Output, Traced, where_defined
@@ -110,12 +110,20 @@ def _gradient_box(spec: Spec) -> str:
 
 
 def _program(
-    fn: Function, tree: Any, seeds: Sequence[Type] = (), sweep: Sweep | None = None
+    fn: Function,
+    tree: Any,
+    seeds: Sequence[Type] = (),
+    sweep: Sweep | None = None,
+    primal: Function | None = None,
 ) -> Program:
-    """Finish: ``tree`` holds a ``_Leaf`` or ``Constant`` at each leaf."""
+    """Finish: ``tree`` holds a ``_Leaf`` or ``Constant`` at each leaf.  ``primal``: what ``fn`` is
+    the derivative of."""
     wrapped, treedef = trees.flatten(tree)
     leaves = tuple([w.content for w in wrapped])
-    return Program(simplify(fn), leaves, treedef, tuple(seeds), sweep, fn)
+    simple = simplify(fn)
+    if primal is not None:
+        simple = factored(simple, primal)
+    return Program(simple, leaves, treedef, tuple(seeds), sweep, fn)
 
 
 class _Leaf:
@@ -264,15 +272,16 @@ def _jit(traced: Traced, transform: Transform, inline: bool) -> Program:
     return _program(traced.fn, _output_tree(traced))
 
 
-def _reverse(traced: Traced, value: int) -> tuple[Function, int]:
-    """Results of ``traced.fn``, then the gradients; and where those start."""
+def _reverse(traced: Traced, value: int) -> tuple[Function, int, Function]:
+    """Results of ``traced.fn``, then the gradients; where those start; and what was
+    differentiated."""
     fn = simplify(traced.fn)
-    return vjp(fn, _wrt(traced), [value], seeds=False), len(result_types(fn))
+    return vjp(fn, _wrt(traced), [value], seeds=False), len(result_types(fn)), fn
 
 
 def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
     value, imaginary, aux = _split_aux(traced, transform, traced.subject)
-    fn, base = _reverse(traced, value.slot)
+    fn, base, primal = _reverse(traced, value.slot)
     keep: list[int] = []
     if transform.kind == "value_and_grad" or transform.has_aux:
         keep = list(range(base))
@@ -289,8 +298,8 @@ def _grad(traced: Traced, transform: Transform, inline: bool) -> Program:
             first = trees.Pair(first, _Leaf(Result(imaginary.slot, _box(imaginary.type))))
         if transform.has_aux:
             first = (first, aux)
-        return _program(fn, (first, tree))
-    return _program(fn, (tree, aux) if transform.has_aux else tree)
+        return _program(fn, (first, tree), primal=primal)
+    return _program(fn, (tree, aux) if transform.has_aux else tree, primal=primal)
 
 
 def _jvp(traced: Traced, transform: Transform, inline: bool) -> Program:
@@ -402,7 +411,7 @@ def _hessian(traced: Traced, transform: Transform, inline: bool) -> Program:
             f"hessian: {where_defined(traced.subject)} is differentiated by complex arguments; "
             "use hvp, real and imaginary parts as arguments, or holomorphic=True"
         )
-    fn, base = _reverse(traced, value.slot)
+    fn, base, _ = _reverse(traced, value.slot)
     fn = simplify(select_results(fn, range(base, len(fn.results))))
     outputs = list(range(len(fn.results)))
     holders = [_Position(k) for k in outputs]
@@ -446,7 +455,7 @@ def _jacobian_program(
 
 def _hvp(traced: Traced, transform: Transform, inline: bool) -> Program:
     value, *_ = _split_aux(traced, transform, traced.subject)
-    fn, base = _reverse(traced, value.slot)
+    fn, base, _ = _reverse(traced, value.slot)
     fn = simplify(select(fn, range(base, len(result_types(fn)))))
     wrt = _wrt(traced)
     n = len(result_types(fn))
