@@ -25,6 +25,7 @@ from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
 from tapec.codegen.memory import Layout, lay_out
 from tapec.codegen.merge import Merged, merged_loops
+from tapec.codegen.multiply_add import contractions
 from tapec.codegen.nest import emit_nest
 from tapec.codegen.opaque import emit_opaque
 from tapec.codegen.program import Nest, Opaque, Program
@@ -124,7 +125,8 @@ class KernelEmitter(Registers):
         self.kept: dict[Op, tuple[Op, Any]] = {}
         #: whether there are return values other than 0
         self.may_fail = False
-        self.em: Emitter = Emitter(math, self.declares)
+        self.contract = contractions(program.fn)
+        self.em: Emitter = Emitter(math, self.declares, self.contract)
         self.chunks: list[Chunk] = []
         self.n_labels = 0
         self.chunk_lines = CHUNK
@@ -139,7 +141,7 @@ class KernelEmitter(Registers):
     # -- functions ------------------------------------------------------------------
 
     def _new_chunk(self) -> None:
-        em = Emitter(self.math, self.declares)
+        em = Emitter(self.math, self.declares, self.contract)
         em.n = self.em.n
         self.em = em
         self.chunks.append(Chunk(em))

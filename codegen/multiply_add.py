@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tapec.codegen.body import Node
+from tapec.ir.core import Function, Op, Value, walk
 
-__all__ = ["fused_products"]
+__all__ = ["contractions", "fused_products"]
 
 
 def _is(node: Node, name: str) -> bool:
@@ -55,3 +56,35 @@ def fused_products(
         if _is(node, "mul") and node.dtype.kind == "f" and uses[node] == 1:
             out[node] = node
     return out
+
+
+def contractions(fn: Function) -> frozenset[Op]:
+    """For straight-line code: the products, and the sums that use them, of which LLVM may make
+    one instruction (it does so where it optimises)."""
+    ops = list(walk(fn.block))
+    once: dict[Value, bool] = dict.fromkeys(fn.results, False)
+    for op in ops:
+        for region in op.regions:
+            once.update(dict.fromkeys(region.results, False))
+    for op in ops:
+        for v in op.operands:
+            once[v] = v not in once
+    out: set[Op] = set()
+    for op in ops:
+        if op.name not in ("add", "sub") or op.results[0].type.dtype.kind != "f":
+            continue
+        x, y = [_source(v) for v in op.operands]
+        if x == y:
+            continue
+        product = op.operands[0 if x else 1].op
+        if product is not None and product.name == "mul" and once[product.results[0]]:
+            out.update((product, op))
+    return frozenset(out)
+
+
+def _source(v: Value) -> bool:
+    """Whether a value is a product, or minus one."""
+    op = v.op
+    while op is not None and op.name == "neg":
+        op = op.operands[0].op
+    return op is not None and op.name.endswith("mul")

@@ -28,6 +28,7 @@ __all__ = [
     "Emitter",
     "MathCalls",
     "constant",
+    "contracted",
     "emit_op",
     "llvm_type",
     "multiply_add",
@@ -44,10 +45,14 @@ class MathCalls(Protocol):
 class Emitter:
     """Lines of one LLVM function under construction, with fresh names."""
 
-    __slots__ = ("declares", "lines", "math", "n")
+    __slots__ = ("contract", "declares", "lines", "math", "n")
 
-    def __init__(self, math: MathCalls, declares: set[str]) -> None:
+    def __init__(
+        self, math: MathCalls, declares: set[str], contract: frozenset[Op] = frozenset()
+    ) -> None:
         self.lines: list[str] = []
+        #: products and the sums that may be one instruction with them, see ``multiply_add``
+        self.contract = contract
         self.n = 0
         self.math = math
         #: ``declare`` lines of the module
@@ -137,11 +142,18 @@ def instruction(name: str, dtype: DType, width: int) -> str | None:
     return _instructions[key]
 
 
+def contracted(text: str) -> str:
+    """``fmul double`` → ``fmul contract double``"""
+    return text.replace(" ", " contract ", 1)
+
+
 def emit_op(em: Emitter, op: Op, width: int, args: list[str]) -> str:
     """Lower one elementwise operation on ``args`` (of ``width`` lanes); the result's name."""
     in_dtype = op.operands[0].type.dtype
     simple = instruction(op.name, in_dtype, width)
     if simple is not None:
+        if op in em.contract:
+            simple = contracted(simple)
         em.n += 1
         name = f"%t{em.n}"
         em.lines.append(f"  {name} = {simple} {', '.join(args)}")

@@ -14,6 +14,7 @@ from tapec.codegen.body import strides_of
 from tapec.codegen.packing import lanes_for, packs, run_stride
 from tapec.codegen.scalars import (
     constant,
+    contracted,
     convert,
     emit_op,
     identity,
@@ -47,6 +48,7 @@ def emit_slot(k: KernelEmitter, ops: Sequence[Op]) -> None:
     here and now: this loop decides how fast such programs compile.
     """
     spilled, names, home = k.program.spilled, k.names, k.home
+    contract = k.contract
     while True:
         em, regs, here = k.em, k.regs, len(k.chunks) - 1
         lines = em.lines
@@ -62,6 +64,8 @@ def emit_slot(k: KernelEmitter, ops: Sequence[Op]) -> None:
                         for v in op.operands:
                             known = regs.get(v)
                             args.append(known[0] if known is not None else k.element(v, 0))
+                        if op in contract:
+                            text = contracted(text)
                         em.n += 1
                         name = f"%t{em.n}"
                         lines.append(f"  {name} = {text} {', '.join(args)}")

@@ -64,3 +64,27 @@ def test_values_in_loops_of_any_length() -> None:
         expected = x * y + z, z - x * y, x * y - z, np.sum(x * y)
         for found, want in zip(f(x, y, z), expected):
             assert np.allclose(found, want, rtol=1e-15, atol=1e-14)
+
+
+def contracted(body: str) -> int:
+    """How many operations of scalar code may become part of another one."""
+    fn = parse(
+        "func @f(%x: f64[], %y: f64[], %z: f64[]) -> (f64[]) {\n"
+        + "\n".join(f"  {line} : f64[]" for line in body.split("; "))
+        + "\n  return %r\n}"
+    )
+    return compile_kernel(fn).text.count("contract double")
+
+
+@pytest.mark.parametrize(
+    ("body", "n"),
+    [
+        ("%p = mul %x, %y; %r = add %p, %z", 2),
+        ("%p = mul %x, %y; %r = sub %z, %p", 2),
+        ("%p = mul %x, %x; %q = mul %y, %y; %r = sub %p, %q", 0),
+        ("%p = mul %x, %y; %q = add %p, %z; %r = div %q, %p", 0),
+        ("%p = mul %x, %y; %q = mul %z, %y; %s = add %p, %x; %r = add %q, %s", 4),
+    ],
+)
+def test_scalar_code(body: str, n: int) -> None:
+    assert contracted(body) == n
