@@ -223,7 +223,7 @@ class _Part:
             k.close_loop()
 
     def _inner(self) -> None:
-        k, em, w = self.k, self.k.em, self.w
+        k, w = self.k, self.w
         if not self.loops:
             self._body("0", 1, 1, [[] for _ in self.reducers], single=True)
             return
@@ -242,10 +242,7 @@ class _Part:
         unroll = 4 if self._cheap_reduction() and n >= 8 * w else 1
         # prepare pointers and splats before the loop, where they belong
         self._prepare(w)
-        accs = [
-            [em.let(f"load {llvm_type(r.dtype, w)}, ptr {s}") for s in r.slots] if r.lanes else []
-            for r in self.reducers
-        ]
+        accs = [r.begin() for r in self.reducers]
         at = loop.lo
         for u in (unroll, 1) if unroll > 1 else (1,):
             trips = (loop.hi - at) // (w * u)
@@ -272,8 +269,7 @@ class _Part:
             for acc, names in zip(accs, new):
                 acc[: len(names)] = names
         for r, acc in zip(self.reducers, accs):
-            for s, a in zip(r.slots, acc):
-                em.line(f"store {llvm_type(r.dtype, w)} {a}, ptr {s}")
+            r.end(acc)
 
     def _copies(self, index: str, u: int, w: int, accs: list[list[str]]) -> list[list[str]]:
         out: list[list[str]] = [[] for _ in accs]

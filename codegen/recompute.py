@@ -36,7 +36,7 @@ REDUCTIONS = frozenset(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min"
 
 #: Recomputing more than this (in multiplications per element) twice costs more than a
 #: store and a load.
-RECOMPUTE_LIMIT = 12
+RECOMPUTE_LIMIT = 8
 #: The same where the array does not fit into the cache (bytes).
 RECOMPUTE_LIMIT_MEMORY = 30
 IN_CACHE = 1 << 22

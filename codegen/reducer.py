@@ -52,28 +52,54 @@ class Reducer:
         self.level = max(kept, default=-1)
         self.accumulate = len(nest.parts) > 1 or any(reduced[: max(self.level, 0)])
         self.in_memory = self.level >= 0
+        #: the accumulators are values of the innermost loop, which nothing else interrupts;
+        #: else they lie in slots
+        self.in_registers = (
+            self.lanes and bool(groups) and len(nest.parts) == 1 and self.level == len(groups) - 2
+        )
         self.slots: list[str] = []
+        self.values: list[str] = []
 
     def start(self) -> None:
         k = self.k
         if not self.lanes or (self.in_memory and self.accumulate):
             fill_identity(k, self.op)
         if self.lanes:
-            vt = llvm_type(self.dtype, self.w)
-            self.slots = [k.alloca(vt) for _ in range(4)]
+            if not self.in_registers:
+                vt = llvm_type(self.dtype, self.w)
+                self.slots = [k.alloca(vt) for _ in range(4)]
             if not self.in_memory:
                 self.reset()
 
     def reset(self) -> None:
         vt = llvm_type(self.dtype, self.w)
         value = constant(identity(self.kind, self.dtype), self.dtype, self.w)
+        self.values = [value] * 4
         for s in self.slots:
             self.k.em.line(f"store {vt} {value}, ptr {s}")
 
     def folded(self) -> str:
-        vt = llvm_type(self.dtype, self.w)
-        vectors = [self.k.em.let(f"load {vt}, ptr {s}") for s in self.slots]
+        if self.in_registers:  # those that were used
+            vectors = [v for v in self.values if v[0] == "%"] or self.values[:1]
+        else:
+            vt = llvm_type(self.dtype, self.w)
+            vectors = [self.k.em.let(f"load {vt}, ptr {s}") for s in self.slots]
         return fold_lanes(self.k, self.kind, self.dtype, vectors, self.w)
+
+    def begin(self) -> list[str]:
+        """The accumulators before the innermost loop."""
+        if not self.lanes:
+            return []
+        if self.in_registers:
+            return list(self.values)
+        vt = llvm_type(self.dtype, self.w)
+        return [self.k.em.let(f"load {vt}, ptr {s}") for s in self.slots]
+
+    def end(self, accumulators: list[str]) -> None:
+        """What they are after it."""
+        self.values = accumulators
+        for s, a in zip(self.slots, accumulators):
+            self.k.em.line(f"store {llvm_type(self.dtype, self.w)} {a}, ptr {s}")
 
     def flush(self, index: str) -> None:
         """Fold into the result element at ``index`` (elements)."""

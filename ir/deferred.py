@@ -25,8 +25,7 @@ from tapec.ir.core import Block, Function, Type, Value
 
 __all__ = [
     "Deferred", "factored", "interleave", "jvp", "origin", "param_types", "reorder",
-    "result_types", "select",
-    "simplify", "vjp",
+    "result_types", "select", "simplify", "vjp",
 ]  # fmt: skip
 
 Types = tuple[Type, ...]
