@@ -29,8 +29,8 @@ __all__ = ["in_row_blocks", "operand_axes", "with_axis"]
 
 #: Fewer bytes of operands and results of products than this are in the cache anyway.
 LARGE = 3 << 19
-#: Temporaries of a block.
-BLOCK_BYTES = 5 << 17
+#: Temporaries of a block: as a rule, and at most, where large sums are carried.
+BLOCK_BYTES, MOST_BYTES = 5 << 17, 1 << 21
 #: Rows of a block: at least, and at most.
 FEW_ROWS, MANY_ROWS = 16, 1024
 #: Bytes of the other operand of a product, which the library copies for each block: with more,
@@ -273,7 +273,10 @@ class _Blocks:
             raise _NotBlocked
         row = sum(v.type.nbytes for v in stored) // self.n
         least = FEWER_COPIES if copied > COPIED else FEW_ROWS
-        rows = min(max(BLOCK_BYTES // max(row, 1), least), MANY_ROWS)
+        # what is carried is read and written for each block
+        carried = sum(op.results[0].type.nbytes for op in self.sums)
+        budget = min(max(BLOCK_BYTES, 2 * carried), MOST_BYTES)
+        rows = min(max(budget // max(row, 1), least), MANY_ROWS)
         fitting = [
             b
             for b in range(max(rows // 2, least), min(2 * rows, self.n // 3) + 1)

@@ -27,7 +27,7 @@ def traced(fn: Callable[..., Any], args: Any, wrt: tuple[int, ...]) -> Function:
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Everything counts as large, and blocks are short."""
     monkeypatch.setattr(row_blocks, "LARGE", 1)
-    monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(row_blocks, "MOST_BYTES", 1)
     monkeypatch.setattr(row_blocks, "FEW_ROWS", 8)
     yield
 
