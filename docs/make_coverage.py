@@ -88,6 +88,9 @@ _NO_MEANING: dict[str, set[str]] = {
     ),
 }
 
+#: by NumPy when the program runs
+_ON_HOST = {"numpy.linalg": {"eig", "eigvals"}}
+
 MODULES = ("numpy", "numpy.linalg", "numpy.fft", "scipy.special", "scipy.linalg")
 
 
@@ -124,6 +127,8 @@ def support(module: str, name: str, value: Any, own: set[str]) -> str:
         return NOTHING if name in _NO_MEANING.get(module, ()) else MISSING
     if name in _VALUE_ONLY:
         return VALUE
+    if name in _ON_HOST.get(module, ()):
+        return HOST
     entry = OPS.get(name)
     return PARTLY if entry is not None and entry.unknown else NATIVE
 

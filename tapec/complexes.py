@@ -338,7 +338,9 @@ def setitem(x: Tracer, key: Any, value: Any, write: Callable[..., Tracer]) -> Co
 def real_only(x: Tracer, what: str = "this function") -> None:
     """An error if ``x`` is complex."""
     if isinstance(x, ComplexTracer):
-        raise fail(TapecTypeError, f"{what} does not take complex values", "use .real or np.abs")
+        raise fail(
+            TapecTypeError, f"complex values where {what} takes real ones", "use .real or np.abs"
+        )
 
 
 _tape._complex_class = ComplexTracer

@@ -36,6 +36,7 @@ from tapec.errors import (
     TapecError,
     TapecTypeError,
     TapecValueError,
+    UnsupportedError,
     fail,
     tape_full,
 )
@@ -230,6 +231,8 @@ class Tape:
         ``concrete``: the caller's array, number or outer tracer, from which guards are
         decided; None if it is not known (bodies of structured loops)."""
         supported_dtype(type.dtype.np, f"the argument {hint or ''}".rstrip())
+        if type.dtype.kind == "c":  # else it is two parameters, see ``trees``
+            raise fail(UnsupportedError, f"{hint or 'a tensor'} is complex", "pass arrays")
         at = len(self.records)
         attrs = {"index": len(self.inputs)}
         self.records.append(("input", (), attrs, (type,), Site(None, hint)))

@@ -64,6 +64,10 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda a: LA.cond(a, 1), (A,)),
     (lambda a: LA.matrix_power(a, -2), (A,)),
     (lambda a: LA.multi_dot([a, a, T]), (W[:4, :4].copy(),)),
+    (lambda a, b: LA.lstsq(a, b, rcond=None)[:2], (T, draw(4))),
+    (lambda a, b: LA.lstsq(a, b)[0], (T.T.copy(), draw(3, 2))),
+    (lambda a, b: LA.tensorsolve(a, b), (draw(2, 3, 6), draw(2, 3))),
+    (lambda a: LA.tensorinv(a, 1), (draw(6, 2, 3),)),
 ]
 
 
@@ -158,7 +162,7 @@ def test_host_call_of_complex_functions() -> None:
         (lambda: tapec.jit(LA.solve)(A, draw(2)), ValueError, "do not fit"),
         (lambda: tapec.jit(LA.eigh)(H, "X"), ValueError, "UPLO"),
         (lambda: tapec.jit(LA.svd)(T), UnsupportedError, "full_matrices"),
-        (lambda: tapec.jit(LA.lstsq)(T, T), UnsupportedError, "pinv"),
+        (lambda: tapec.jit(LA.lstsq)(T, A), np.linalg.LinAlgError, "dimensions"),
     ],
 )
 def test_mistakes(f: Callable[[], Any], error: type[Exception], text: str) -> None:

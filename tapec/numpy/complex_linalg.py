@@ -19,6 +19,7 @@ from tapec.numpy import decompositions, linalg, spectra
 from tapec.numpy.complex_rules import on_complex
 from tapec.numpy.reductions import keep
 from tapec.numpy.registry import axes_of
+from tapec.numpy.ufuncs import absolute_square
 from tapec.primitives import as_array, binary, cast, reshape, unary
 from tapec.tracer import FUNCTIONS, Tracer
 
@@ -107,21 +108,49 @@ def pinv(a: Any, rcond: Any = None, hermitian: Any = False, *, rtol: Any = np._N
 
 
 @on_complex(FUNCTIONS, np.linalg.lstsq)
-def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    raise fail(
-        UnsupportedError,
-        "lstsq of complex values is not supported",
-        "use pinv(a) @ b, or solve for a square matrix",
-    )
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    x, y = p.strong_operands(a, b)
+    dtype = common_dtype([x.kind, y.kind])
+    z, w = matrix(cast(x, dtype)), promoted(cast(y, dtype))
+    m, n = z.type.shape[-2:]
+    if z.type.ndim != 2 or w.type.ndim not in (1, 2) or w.type.shape[0] != m:
+        raise fail(TapecLinAlgError, "Incompatible dimensions")
+    eps = float(np.finfo(z.re.type.dtype.np).eps)
+    cut = eps * max(m, n) if rcond is None else eps if rcond < 0 else float(rcond)
+    rank = int(matrix_rank(z, rtol=cut))  # decided now, with a guard
+    solution: Any = pinv(z, cut) @ w
+    residuals: Any = p.full(z.tape, (0,), 0.0, z.re.type.dtype)
+    if rank == n < m:
+        sums = p.reduce("sum", absolute_square(w - z @ solution), (0,))
+        residuals = sums if sums.type.shape else reshape(sums, (1,))
+    return solution, residuals, rank, singular_values(z)
 
 
-@on_complex(FUNCTIONS, np.linalg.tensorsolve, np.linalg.tensorinv)
-def tensorsolve(*args: Any, **kwargs: Any) -> Any:
-    raise fail(
-        UnsupportedError,
-        "tensorsolve and tensorinv of complex values are not supported",
-        "reshape to matrices and use solve or inv",
-    )
+@on_complex(FUNCTIONS, np.linalg.tensorsolve)
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    x, y = (promoted(t) for t in p.strong_operands(a, b))
+    if axes is not None:
+        moved = axes_of(tuple(axes), x.type.ndim)
+        order = [k for k in range(x.type.ndim) if k not in moved] + list(moved)
+        x = x.each(lambda part: p.transpose(part, order))
+    shape, n = x.type.shape[y.type.ndim :], y.type.size
+    if int(np.prod(shape)) != n or x.type.size != n**2:
+        raise fail(
+            TapecLinAlgError,
+            "Input arrays must satisfy the requirement prod(a.shape[b.ndim:]) == "
+            "prod(a.shape[:b.ndim])",
+        )
+    return p.reshape(solve(p.reshape(x, (n, n)), p.reshape(y, (n,))), shape)
+
+
+@on_complex(FUNCTIONS, np.linalg.tensorinv)
+def tensorinv(a: Any, ind: Any = 2) -> Any:
+    x = promoted(as_array(a))
+    if ind <= 0:
+        raise fail(TapecValueError, "Invalid ind argument.")
+    shape = x.type.shape
+    n = int(np.prod(shape[ind:]))
+    return p.reshape(inv(p.reshape(x, (x.type.size // n, n))), shape[ind:] + shape[:ind])
 
 
 # -- determinants -----------------------------------------------------------------------------

@@ -107,6 +107,7 @@ def _leaf(x: Any) -> Any:
 
 def _jitted(subject: Any, args: Any, kwargs: Any, run: Any) -> Any:
     from tapec.autograd.function import Function
+    from tapec.errors import UnsupportedError
     from tapec.tensors.tensor import Tensor
 
     leaves, treedef = trees.flatten((args, kwargs))
@@ -120,6 +121,8 @@ def _jitted(subject: Any, args: Any, kwargs: Any, run: Any) -> Any:
 
     def wrapped(result: Any) -> Any:
         flat, tree = trees.flatten(result)
+        if trees.has_pairs(tree):
+            raise UnsupportedError("a function of tensors gives complex values; pass arrays")
         return tree.unflatten([Tensor._of(np.array(x)) if _numeric(x) else x for x in flat])
 
     tensors = [leaves[k] for k in at]
