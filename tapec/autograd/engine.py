@@ -49,6 +49,11 @@ def _seed(t: Tensor, grad: Any, k: int, create_graph: bool, batched: bool = Fals
                 f"{t._described()} has {type.size} elements; instead: give gradient=, or reduce "
                 "it with .sum() or .mean()"
             )
+        if type.dtype.kind == "c":
+            raise TensorError(
+                f"{_here()}grad can be implicitly created only for real scalar outputs, but "
+                f"{t._described()} is complex; instead: give gradient=, or take .real or .abs()"
+            )
         array = np.ones(type.shape, type.dtype.np)
         return Tensor._of(array) if create_graph else array
     if not isinstance(grad, Tensor):
@@ -61,6 +66,8 @@ def _seed(t: Tensor, grad: Any, k: int, create_graph: bool, batched: bool = Fals
             f"and output[{k}] has a shape of {list(type.shape)}; instead: give a gradient of "
             "exactly the output's shape"
         )
+    if grad._type.dtype.kind == "c" and type.dtype.kind != "c":
+        raise TensorError(f"{_here()}grad_output[{k}] is complex, but output[{k}] is real")
     if grad._type.dtype is not type.dtype:
         grad = grad.to(t.dtype)
     if create_graph:

@@ -140,19 +140,25 @@ class Optimizer:
     ) -> Any:
         from tapec.ir.core import F64
         from tapec.ir.passes import run_passes
+        from tapec.tensors.parts import program_type
         from tapec.tensors.plans import native
 
         b = Builder()
         scalars = [b.param(Type(F64)) for _ in range(n)]
         results: list[Value] = []
+        given = [Type(F64)] * n  # types for the caller, who has complex arrays in one piece
+        made: list[Type] = []
         for p in params:
-            type = p._kind.type
+            type = program_type(p._kind.type)
+            given += [p._kind.type] * (2 + len(names))
             cast = [b.broadcast(b.convert(s, type.dtype), type.shape, ()) for s in scalars]
             x = b.param(type)
             g = b.param(type)
             buffers = [b.param(type) for _ in names]
-            results.extend(self.update(b, x, g, buffers, cast, flags, phase))
-        return native(run_passes(b.function("update", results), ["simplify"]), "update")
+            new = list(self.update(b, x, g, buffers, cast, flags, phase))
+            results.extend(new)
+            made += [p._kind.type if r.type is type else r.type for r in new]
+        return native(run_passes(b.function("update", results), ["simplify"]), given, made)
 
     # -- what a subclass says ----------------------------------------------------------
 

@@ -9,8 +9,8 @@ import numpy as np
 from tapec.ir.core import BOOL, C64, C128, F32, F64, I32, I64, DType
 
 __all__ = [
-    "array_of", "defaults", "dtype", "float32", "float64", "get_default_dtype", "int32", "int64",
-    "of_ir",
+    "array_of", "complex64", "complex128", "defaults", "dtype", "float32", "float64",
+    "get_default_dtype", "int32", "int64", "of_ir",
     "set_default_dtype", "to_ir",
 ]  # fmt: skip
 
@@ -75,8 +75,9 @@ int32 = dtype("int32", I32)
 int64 = dtype("int64", I64)
 float32 = dtype("float32", F32)
 float64 = dtype("float64", F64)
-_complex = (dtype("complex64", C64), dtype("complex128", C128))
-_BY_IR = {d.ir: d for d in (bool_, int32, int64, float32, float64, *_complex)}
+complex64 = dtype("complex64", C64)
+complex128 = dtype("complex128", C128)
+_BY_IR = {d.ir: d for d in (bool_, int32, int64, float32, float64, complex64, complex128)}
 _BY_NAME = {d.name: d for d in _BY_IR.values()}
 
 

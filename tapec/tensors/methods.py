@@ -522,7 +522,7 @@ _UNARY = {
     "arctanh": "arctanh", "reciprocal": "reciprocal", "square": "square", "rsqrt": "rsqrt",
     "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "erf": "erf", "sinc": "sinc",
     "logsigmoid": "logsigmoid", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite",
-    "bitwise_not": "not",
+    "bitwise_not": "not", "conj": "conj", "angle": "angle",
 }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ _FUNCTIONS = (
 _MODES = (
     "enable_grad inference_mode is_grad_enabled is_inference_mode_enabled no_grad set_grad_enabled"
 )
-_DTYPES = "float32 float64 int32 int64 get_default_dtype set_default_dtype"
+_DTYPES = "complex64 complex128 float32 float64 int32 int64 get_default_dtype set_default_dtype"
 
 #: name → (module, attribute)
 FROM: dict[str, tuple[str, str]] = {

@@ -27,7 +27,7 @@ _UNARY = {
     np.arctan: "arctan", np.sinh: "sinh", np.cosh: "cosh", np.tanh: "tanh",
     np.arcsinh: "arcsinh", np.arccosh: "arccosh", np.arctanh: "arctanh",
     np.reciprocal: "reciprocal", np.square: "square", np.isnan: "isnan", np.isinf: "isinf",
-    np.isfinite: "isfinite", np.cbrt: "cbrt",
+    np.isfinite: "isfinite", np.cbrt: "cbrt", np.conjugate: "conj",
 }  # fmt: skip
 
 

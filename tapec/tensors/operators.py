@@ -77,6 +77,16 @@ class Operators:
     def __abs__(self) -> Any:
         return unary("abs", self)  # type: ignore[arg-type]
 
+    @property
+    def real(self) -> Any:
+        """The real part; of a real tensor itself."""
+        return unary("real", self) if self.dtype.is_complex else self  # type: ignore
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part of a complex tensor."""
+        return unary("imag", self)  # type: ignore[arg-type]
+
     def __invert__(self) -> Any:
         return unary("not", self)  # type: ignore[arg-type]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapec import options
-from tapec.ir.core import Function, Op, Value
-from tapec.tensors.graph import Graph, State, TensorIndexError, count
+from tapec.ir.core import Function, Op, Type, Value
+from tapec.tensors.graph import Graph, State, TensorIndexError, TensorTypeError, count
 
 if TYPE_CHECKING:
     from tapec.tensors.rules import Rule
@@ -60,6 +60,7 @@ def lower(
     With ``differentiate``, derivatives flow only through values that require grad."""
     from tapec.lift import lift
     from tapec.tape import Tape
+    from tapec.tensors.parts import parameter, program_value
     from tapec.tensors.rules import RULES
 
     cut = set(given)
@@ -89,7 +90,7 @@ def lower(
             held = states[k].attrs
             weak = states[k].op == "input" and held.weak
             params[k, active] = len(params)
-            env[k, active] = tape.input(type, None, None, weak)
+            env[k, active] = parameter(tape, type, weak)
             where.append(k)
 
         for k, active in order:
@@ -116,7 +117,8 @@ def lower(
             else:
                 rule: Rule = RULES[state.op]
                 env[k, active] = rule.lower(tape, args, state.attrs)
-        fn = lift(tape, [env[k, differentiate and states[k].requires] for k in outs], name)
+        results = [env[k, differentiate and states[k].requires] for k in outs]
+        fn = lift(tape, [program_value(v) for v in results], name)
     actives = [at for (k, active), at in params.items() if active]
     shadow = [
         (at, params[k, True])
@@ -145,15 +147,19 @@ def inline(tape: Any, fn: Function, args: Sequence[Any]) -> list[Any]:
 # -- programs ---------------------------------------------------------------------------
 
 
-def native(fn: Function, what: str = "tensors") -> Any:
-    """A callable over arrays, one per parameter, that returns a tuple of new arrays."""
+def native(fn: Function, params: Sequence[Type], results: Sequence[Type]) -> Any:
+    """A callable over arrays, one per parameter, that returns a tuple of new arrays.
+
+    ``params``, ``results``: their types for the caller (complex arrays are pairs in ``fn``)."""
     count(compiled=1)
     if options.backend() == "interpret":
         from tapec.ir.interp import GuardFailed, interpret
 
         def interpreted(*arrays: Array) -> tuple[Array, ...]:
+            given = [_view(a, p.type) for a, p in zip(arrays, fn.params)]
             try:
-                return tuple([np.array(r) for r in interpret(fn, list(arrays))])
+                found = interpret(fn, given)
+                return tuple([_view(np.array(r), t) for r, t in zip(found, results)])
             except GuardFailed:
                 raise TensorIndexError("index out of range in a recorded operation") from None
 
@@ -165,8 +171,8 @@ def native(fn: Function, what: str = "tensors") -> Any:
     source = compile_kernel(fn)
     n = len(fn.results)
     spec = EntrySpec(
-        tuple([Arg("array", p.type) for p in fn.params]),
-        tuple([Result("array", r.type) for r in fn.results]),
+        tuple([Arg("array", t) for t in params]),
+        tuple([Result("array", t) for t in results]),
         tuple(range(n)),
         0,
         source.workspace_bytes,
@@ -180,34 +186,41 @@ def native(fn: Function, what: str = "tensors") -> Any:
     def run(*arrays: Array) -> tuple[Array, ...]:
         result = call(*arrays)
         if result is MISS:
-            _explain(fn, arrays)
+            _explain(fn, params, arrays)
         return result  # type: ignore[no-any-return]
 
     if not any(op.name == "guard" for op in fn.ops):
-        call(*[np.zeros(p.type.shape, p.type.dtype.np) for p in fn.params])
+        call(*[np.zeros(t.shape, t.dtype.np) for t in params])
         direct = variant._caller
-        direct_run = _checked(direct, MISS, fn)
+        direct_run = _checked(direct, MISS, fn, params)
         direct_run.variant = variant
         return direct_run
     return run
 
 
-def _checked(direct: Any, miss: Any, fn: Function) -> Any:
+def _view(array: Array, type: Type) -> Array:
+    """The memory of a complex array as pairs, or the reverse."""
+    if array.shape == type.shape:
+        return array
+    return np.ascontiguousarray(array).view(type.dtype.np).reshape(type.shape)
+
+
+def _checked(direct: Any, miss: Any, fn: Function, params: Sequence[Type]) -> Any:
     def run(*arrays: Array) -> tuple[Array, ...]:
         result = direct(*arrays)
         if result is miss:
-            _explain(fn, arrays)
+            _explain(fn, params, arrays)
         return result  # type: ignore[no-any-return]
 
     return run
 
 
-def _explain(fn: Function, arrays: Sequence[Any]) -> None:
+def _explain(fn: Function, params: Sequence[Type], arrays: Sequence[Any]) -> None:
     from tapec.errors import InternalError
 
-    for p, a in zip(fn.params, arrays):
-        if type(a) is not np.ndarray or a.dtype != p.type.dtype.np or a.shape != p.type.shape:
-            raise InternalError(f"a tensor program got {type(a)} for {p.type}")
+    for t, a in zip(params, arrays):
+        if type(a) is not np.ndarray or a.dtype != t.dtype.np or a.shape != t.shape:
+            raise InternalError(f"a tensor program got {type(a)} for {t}")
     for op in fn.ops:
         if op.name == "guard":
             raise TensorIndexError(f"{op.attrs['message'] or 'index out of range'}")
@@ -234,7 +247,8 @@ class Forward:
         low = lower(states, outs, given)
         fn, keep = _used(run_passes(low.fn, ["simplify"]))
         self.inputs, self.known, self.order = _sources(states, low, keep)
-        self.call = native(fn)
+        types = [states[k].type for k in (*low.inputs, *low.known)]
+        self.call = native(fn, [types[k] for k in keep], [states[k].type for k in outs])
 
     def run(self, g: Graph, extra: Sequence[Array]) -> tuple[Array, ...]:
         count(runs=1)
@@ -305,7 +319,11 @@ class Backward:
         self.seeds = [k - total for k in seeds]
         self.grads = where
         self.leaves_only = not cuts
-        self.call = native(kept)
+        types = [states[k].type for k in (*low.inputs, *low.known, *(roots if seeded else ()))]
+        at = [s.index for s in states if s.op == "input"]
+        grads = [states[at[k] if is_input else k].type for is_input, k in where]
+        results = [*[states[k].type for k in roots], *grads]
+        self.call = native(kept, [types[k] for k in keep], results)
 
     def run(self, g: Graph, seeds: Sequence[Array]) -> tuple[Array, ...]:
         args = arguments(g, self.inputs, self.known)
@@ -441,6 +459,8 @@ def derivative_records(
     targets: frozenset[int] | None,
 ) -> Derivative:
     """The pullback of ``roots`` in terms of recorded values."""
+    if any(states[k].type.dtype.kind == "c" for k in range(max(roots) + 1)):
+        raise TensorTypeError("create_graph=True is not supported for complex tensors")
     from tapec.ir.passes import run_passes
     from tapec.ir.vjp import vjp
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["apply", "as_tensor_operand", "binary", "new", "position", "unary"]
 
 _tensor: Any = None  # the Tensor class; set by tapec.tensor
-_NUMBERS = frozenset((int, float, bool))
+_NUMBERS = frozenset((int, float, bool, complex))
 
 
 def new(g: Graph, state: Any) -> Tensor:
@@ -126,7 +126,10 @@ def binary(op: str, x: Any, y: Any, depth: int = 2) -> Any:
 
 
 def _liftable(op: str, i: Any, j: Any) -> bool:
-    """Exponents that are integers stay in the structure: they have rules of their own."""
+    """Exponents that are integers stay in the structure: they have rules of their own; and
+    so do complex numbers."""
+    if any(c.__class__ is Const and c.value.__class__ is complex for c in (i, j)):
+        return False
     if op != "pow":
         return True
     return i.__class__ is Const or not float(j.value).is_integer()
@@ -207,9 +210,9 @@ def as_tensor_operand(x: Any) -> Any:
     if isinstance(x, _tensor):
         return x
     if isinstance(x, np.ndarray):
-        if x.dtype.kind not in "bif":
+        if x.dtype.kind not in "bifc":
             return None
         return _tensor._of(np.array(x, order="C"))
     if isinstance(x, np.generic):
-        return x.item() if x.dtype.kind in "bif" else None
+        return x.item() if x.dtype.kind in "bifc" else None
     return None

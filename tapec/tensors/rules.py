@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tapec.ir.core import BOOL, DTYPES, I64, DType, Type
-from tapec.primitives import binary, cast, select, unary
-from tapec.tape import Tape
+from tapec.ir.core import BOOL, C64, C128, DTYPES, F32, F64, I64, DType, Type
+from tapec.primitives import binary, cast, select, strong, unary
+from tapec.tape import Tape, as_tracer
 from tapec.tensors.dtypes import defaults
 from tapec.tensors.graph import (
     Const,
@@ -29,6 +29,7 @@ from tapec.tensors.graph import (
     TensorTypeError,
     TensorValueError,
 )
+from tapec.tensors.parts import parameter
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = ["RULES", "Rule", "defaults", "infer", "result_dtype", "rule"]
@@ -102,9 +103,9 @@ def infer(op: str, types: tuple[Any, ...], attrs: Any) -> tuple[Type, bool]:
                     if t.__class__ is Const:
                         args.append(t.value)
                     elif t.__class__ is Kind:
-                        args.append(tape.input(t.type, None, None, True))
+                        args.append(parameter(tape, t.type, True))
                     else:
-                        args.append(tape.input(t, None, None))
+                        args.append(parameter(tape, t))
                 type = entry.lower(tape, args, attrs).type
         except TensorError:
             raise
@@ -127,6 +128,9 @@ def infer(op: str, types: tuple[Any, ...], attrs: Any) -> tuple[Type, bool]:
 def _wider(x: DType | None, y: DType) -> DType:
     if x is None:
         return y
+    if "c" in (x.kind, y.kind):
+        wide = any(d in (F64, C128) for d in (x, y))
+        return C128 if wide else C64
     rx, ry = _RANK[x.kind], _RANK[y.kind]
     if rx != ry:
         return x if rx > ry else y
@@ -140,7 +144,8 @@ def result_dtype(args: Sequence[Any]) -> DType:
     for a in args:
         if isinstance(a, Tracer):
             if a.weak:
-                d, g = (defaults.dtype if a.type.dtype.kind == "f" else a.type.dtype), 2
+                kind = a.type.dtype.kind
+                d, g = (_default(kind) if kind in "fc" else a.type.dtype), 2
             else:
                 d, g = a.type.dtype, 0 if a.type.shape else 1
         elif isinstance(a, bool):
@@ -148,22 +153,33 @@ def result_dtype(args: Sequence[Any]) -> DType:
         elif isinstance(a, int):
             d, g = I64, 2
         else:
-            d, g = defaults.dtype, 2
+            d, g = _default("c" if isinstance(a, complex) else "f"), 2
         groups[g] = _wider(groups[g], d)
     best: DType | None = None
     for found in groups:
         if found is not None and (best is None or _RANK[found.kind] > _RANK[best.kind]):
-            best = found
+            # a complex number takes the precision of the real tensor that it meets
+            real = best is not None and best.kind == "f" and found.kind == "c"
+            best = (C64 if best is F32 else C128) if real else found
     assert best is not None
     return best
+
+
+def _default(kind: str) -> DType:
+    """The dtype of Python's numbers of a kind."""
+    if kind == "c":
+        return C64 if defaults.dtype is F32 else C128
+    return defaults.dtype
 
 
 def number(tape: Tape, a: Any, dtype: DType) -> Tracer:
     """A number or tracer as a strong tracer of ``dtype``."""
     if isinstance(a, Tracer):
-        x = cast(a, dtype)
-        return Tracer(x.tape, x.id, x.type, x.type) if x.weak else x
+        x: Tracer = strong(cast(a, dtype))
+        return x
     kind = dtype.kind
+    if kind == "c":
+        return as_tracer(tape, dtype.np.type(a))
     value = float(a) if kind == "f" else int(a) if kind == "i" else bool(a)
     return tape.constant(value, dtype)
 
@@ -310,6 +326,29 @@ def _rdiv(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
     """number / tensor, which PyTorch computes as reciprocal times number."""
     x, y = promote(tape, args, True)
     return binary("div", x, y)
+
+
+@rule("conj", "Conj", "")
+def _conj(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
+    return UFUNCS[np.conjugate](args[0])  # type: ignore[no-any-return]
+
+
+@rule("angle", "Angle", "0")
+def _angle(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
+    return FUNCTIONS[np.angle](args[0])  # type: ignore[no-any-return]
+
+
+def _part(name: str, take: Callable[[Tracer], Tracer]) -> None:
+    def lower(tape: Tape, args: Sequence[Any], attrs: Any) -> Tracer:
+        if args[0].type.dtype.kind != "c":
+            raise TensorError(f"{name} of a real tensor; it is defined for complex ones")
+        return take(args[0])
+
+    rule(name, name.capitalize(), "")(lower)
+
+
+_part("real", lambda x: x.real.copy())
+_part("imag", lambda x: x.imag.copy())
 
 
 @rule("square", "Pow", "0")

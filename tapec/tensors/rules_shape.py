@@ -14,7 +14,7 @@ import numpy as np
 import tapec.tape  # noqa: F401  before the modules that it imports in a circle
 from tapec import primitives as p
 from tapec.ir.core import BOOL, I64
-from tapec.numpy.ufuncs import guarded_sqrt
+from tapec.numpy.ufuncs import absolute_square, guarded_sqrt
 from tapec.primitives import binary, cast, reduce, reshape, select, unary
 from tapec.tape import Tape
 from tapec.tensors.graph import TensorError, TensorValueError
@@ -68,7 +68,7 @@ def _count(x: Tracer, dims: Sequence[int]) -> int:
 def _mean(tape: Tape, args: Args, attrs: Any) -> Tracer:
     dims, keep = attrs
     x = args[0]
-    if x.type.dtype.kind != "f":
+    if not x.type.dtype.is_inexact:
         raise TensorError(
             f"mean(): the input must be floating point, not {x.type.dtype}; "
             "convert it with .to(tapec.float64)"
@@ -84,7 +84,7 @@ def _var(tape: Tape, args: Args, attrs: Any) -> Tracer:
     n = _count(x, dims)
     center = binary("div", _keep(x, reduce("sum", x, dims), dims, True), float(n))
     d = binary("sub", x, center)
-    total = _keep(x, reduce("sum", binary("mul", d, d), dims), dims, keep)
+    total = _keep(x, reduce("sum", absolute_square(d), dims), dims, keep)
     return binary("div", total, float(max(n - correction, 0)))
 
 
@@ -159,14 +159,14 @@ def _norm(tape: Tape, args: Args, attrs: Any) -> Tracer:
     x = as_float(tape, args[0])
     n = order.value
     if n == 2:
-        return guarded_sqrt(_keep(x, reduce("sum", binary("mul", x, x), dims), dims, keep))
+        return guarded_sqrt(_keep(x, reduce("sum", absolute_square(x), dims), dims, keep))
     size = unary("abs", x)
     if n == math.inf:
         return _keep(x, reduce("max", size, dims), dims, keep)
     if n == -math.inf:
         return _keep(x, reduce("min", size, dims), dims, keep)
     if n == 0:
-        there = cast(binary("ne", x, 0), x.type.dtype)
+        there = cast(binary("ne", x, 0), size.type.dtype)
         return _keep(x, reduce("sum", there, dims), dims, keep)
     if n == 1:
         return _keep(x, reduce("sum", size, dims), dims, keep)

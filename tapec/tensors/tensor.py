@@ -531,7 +531,7 @@ def _fast(root: Tensor, retain: bool | None) -> bool:
     if plan is None:
         from tapec.tensors.plans import backward_plan
 
-        if kind.type.shape != ():
+        if kind.type.shape != () or kind.type.dtype.kind == "c":
             return False
         plan = state.plan(at, lambda: backward_plan(g.states, (at,), False))
     if writes.count and not _unchanged(g):

@@ -1,0 +1,47 @@
+"""Complex tensors in recorded programs: arrays of pairs, as compiled code has them.
+
+A complex tensor is one array for the graph and for the caller.  In the program it is a real array
+with a last axis for the two parts, which is the same memory, and a ``ComplexTracer`` while the
+operations are recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tapec import primitives as p
+from tapec.complexes import ComplexTracer, part_dtype
+from tapec.ir.core import Type
+
+if TYPE_CHECKING:
+    from tapec.tape import Tape
+
+__all__ = ["parameter", "program_type", "program_value"]
+
+
+def program_type(type: Type) -> Type:
+    """The type that a value has in the program."""
+    if type.dtype.kind != "c":
+        return type
+    return Type(part_dtype(type.dtype), (*type.shape, 2))
+
+
+def parameter(tape: Tape, type: Type, weak: bool = False) -> Any:
+    """A parameter of the program, as the rules take it."""
+    if type.dtype.kind != "c":
+        return tape.input(type, None, None, weak)
+    both = tape.input(program_type(type), None, None)
+
+    def part(k: int) -> Any:
+        start = [0] * len(type.shape) + [k]
+        return p.reshape(p.slice_(both, start, (*type.shape, 1)), type.shape)
+
+    return ComplexTracer(part(0), part(1))
+
+
+def program_value(value: Any) -> Any:
+    """A result of a rule, as the program returns it."""
+    if not isinstance(value, ComplexTracer):
+        return value
+    shape = (*value.type.shape, 1)
+    return p.concat([p.reshape(value.re, shape), p.reshape(value.im, shape)], len(shape) - 1)
