@@ -24,6 +24,7 @@ from tapec.tensors.graph import (
     modes,
     switch,
 )
+from tapec.tensors.parts import check_seed
 from tapec.tensors.plans import backward_plan, derivative_records
 from tapec.tensors.record import new as new_tensor
 from tapec.tensors.record import position
@@ -49,11 +50,7 @@ def _seed(t: Tensor, grad: Any, k: int, create_graph: bool, batched: bool = Fals
                 f"{t._described()} has {type.size} elements; instead: give gradient=, or reduce "
                 "it with .sum() or .mean()"
             )
-        if type.dtype.kind == "c":
-            raise TensorError(
-                f"{_here()}grad can be implicitly created only for real scalar outputs, but "
-                f"{t._described()} is complex; instead: give gradient=, or take .real or .abs()"
-            )
+        check_seed(type, None, k, _here)
         array = np.ones(type.shape, type.dtype.np)
         return Tensor._of(array) if create_graph else array
     if not isinstance(grad, Tensor):
@@ -66,8 +63,7 @@ def _seed(t: Tensor, grad: Any, k: int, create_graph: bool, batched: bool = Fals
             f"and output[{k}] has a shape of {list(type.shape)}; instead: give a gradient of "
             "exactly the output's shape"
         )
-    if grad._type.dtype.kind == "c" and type.dtype.kind != "c":
-        raise TensorError(f"{_here()}grad_output[{k}] is complex, but output[{k}] is real")
+    check_seed(type, grad._type, k, _here)
     if grad._type.dtype is not type.dtype:
         grad = grad.to(t.dtype)
     if create_graph:

@@ -7,16 +7,18 @@ operations are recorded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tapec import primitives as p
 from tapec.complexes import ComplexTracer, part_dtype
 from tapec.ir.core import Type
+from tapec.tensors.graph import TensorError
 
 if TYPE_CHECKING:
     from tapec.tape import Tape
 
-__all__ = ["parameter", "program_type", "program_value"]
+__all__ = ["check_seed", "parameter", "program_type", "program_value"]
 
 
 def program_type(type: Type) -> Type:
@@ -45,3 +47,14 @@ def program_value(value: Any) -> Any:
         return value
     shape = (*value.type.shape, 1)
     return p.concat([p.reshape(value.re, shape), p.reshape(value.im, shape)], len(shape) - 1)
+
+
+def check_seed(output: Type, seed: Type | None, k: int, here: Callable[[], str]) -> None:
+    """An error for a cotangent (None: an implicit 1) that does not fit the kind of output ``k``."""
+    if seed is None and output.dtype.kind == "c":
+        raise TensorError(
+            f"{here()}grad can be implicitly created only for real scalar outputs, and this one is "
+            "complex; instead: give gradient=, or take .real or .abs()"
+        )
+    if seed is not None and seed.dtype.kind == "c" and output.dtype.kind != "c":
+        raise TensorError(f"{here()}grad_output[{k}] is complex, but output[{k}] is real")
