@@ -54,9 +54,8 @@ def _seed(t: Tensor, grad: Any, k: int, create_graph: bool, batched: bool = Fals
         array = np.ones(type.shape, type.dtype.np)
         return Tensor._of(array) if create_graph else array
     if not isinstance(grad, Tensor):
-        raise TensorTypeError(
-            f"{_here()}gradients must be tensors or None, not {grad.__class__.__name__}"
-        )
+        found = grad.__class__.__name__
+        raise TensorTypeError(f"{_here()}gradients must be tensors or None, not {found}")
     if grad._type.shape != type.shape:
         raise TensorValueError(
             f"{_here()}Mismatch in shape: grad_output[{k}] has a shape of {list(grad._type.shape)} "
