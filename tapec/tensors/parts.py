@@ -11,14 +11,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tapec import primitives as p
-from tapec.complexes import ComplexTracer, part_dtype
-from tapec.ir.core import Type
+from tapec.complexes import ComplexTracer, complex_of, part_dtype
+from tapec.ir.core import Function, Type
 from tapec.tensors.graph import TensorError
 
 if TYPE_CHECKING:
     from tapec.tape import Tape
 
-__all__ = ["check_seed", "parameter", "program_type", "program_value"]
+__all__ = ["OfPairs", "check_seed", "complex_value", "parameter", "program_type", "program_value"]
+
+
+class OfPairs(Function):
+    """A recorded pullback whose result stands for a complex tensor."""
+
+    __slots__ = ()
+
+    @property
+    def complex_type(self) -> Type:
+        t = self.results[0].type
+        return Type(complex_of(t.dtype), t.shape[:-1])
 
 
 def program_type(type: Type) -> Type:
@@ -32,11 +43,15 @@ def parameter(tape: Tape, type: Type, weak: bool = False) -> Any:
     """A parameter of the program, as the rules take it."""
     if type.dtype.kind != "c":
         return tape.input(type, None, None, weak)
-    both = tape.input(program_type(type), None, None)
+    return complex_value(tape.input(program_type(type), None, None))
+
+
+def complex_value(pairs: Any) -> ComplexTracer:
+    """The complex value of an array of pairs."""
+    shape = pairs.type.shape[:-1]
 
     def part(k: int) -> Any:
-        start = [0] * len(type.shape) + [k]
-        return p.reshape(p.slice_(both, start, (*type.shape, 1)), type.shape)
+        return p.reshape(p.slice_(pairs, [0] * len(shape) + [k], (*shape, 1)), shape)
 
     return ComplexTracer(part(0), part(1))
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from tapec import options
 from tapec.ir.core import Function, Op, Type, Value
-from tapec.tensors.graph import Graph, State, TensorIndexError, TensorTypeError, count
+from tapec.tensors.graph import Graph, State, TensorIndexError, count
+from tapec.tensors.parts import OfPairs, complex_value, parameter, program_value
 
 if TYPE_CHECKING:
     from tapec.tensors.rules import Rule
@@ -60,7 +61,6 @@ def lower(
     With ``differentiate``, derivatives flow only through values that require grad."""
     from tapec.lift import lift
     from tapec.tape import Tape
-    from tapec.tensors.parts import parameter, program_value
     from tapec.tensors.rules import RULES
 
     cut = set(given)
@@ -112,8 +112,8 @@ def lower(
                 key = (id(state.attrs), tuple([id(a) for a in args]))
                 found = blocks.get(key)
                 if found is None:
-                    found = blocks[key] = inline(tape, state.attrs, args)
-                env[k, active] = found[0]
+                    found = blocks[key] = inlined(tape, state.attrs, args)
+                env[k, active] = found
             else:
                 rule: Rule = RULES[state.op]
                 env[k, active] = rule.lower(tape, args, state.attrs)
@@ -142,6 +142,12 @@ def inline(tape: Any, fn: Function, args: Sequence[Any]) -> list[Any]:
         for k, r in enumerate(op.results):
             env[r] = at + k
     return [tape.handle(env[r]) for r in fn.results]
+
+
+def inlined(tape: Any, fn: Function, args: Sequence[Any]) -> Any:
+    """The result of a recorded pullback on values as the rules have them."""
+    (found,) = inline(tape, fn, [program_value(a) for a in args])
+    return complex_value(found) if isinstance(fn, OfPairs) else found
 
 
 # -- programs ---------------------------------------------------------------------------
@@ -459,8 +465,6 @@ def derivative_records(
     targets: frozenset[int] | None,
 ) -> Derivative:
     """The pullback of ``roots`` in terms of recorded values."""
-    if any(states[k].type.dtype.kind == "c" for k in range(max(roots) + 1)):
-        raise TensorTypeError("create_graph=True is not supported for complex tensors")
     from tapec.ir.passes import run_passes
     from tapec.ir.vjp import vjp
 
@@ -506,6 +510,8 @@ def derivative_records(
         piece = run_passes(piece, ["simplify"])
         kept, keep = _used(piece)
         operands = [operands[n] for n in keep]
+        if states[k].type.dtype.kind == "c":
+            kept = OfPairs(kept.name, kept.params, kept.ops, kept.results)
         is_input = states[k].op == "input" and k not in cuts
         pieces.append((is_input, numbers[k] if is_input else k, kept, operands))
     return Derivative(pieces)

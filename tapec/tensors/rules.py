@@ -29,7 +29,7 @@ from tapec.tensors.graph import (
     TensorTypeError,
     TensorValueError,
 )
-from tapec.tensors.parts import parameter
+from tapec.tensors.parts import OfPairs, parameter
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = ["RULES", "Rule", "defaults", "infer", "result_dtype", "rule"]
@@ -81,9 +81,9 @@ RULES["input"] = Rule(lambda tape, args, attrs: args[0], "AccumulateGrad", True,
 
 
 def _ir(tape: Tape, args: Sequence[Any], fn: Any) -> Tracer:
-    from tapec.tensors.plans import inline
+    from tapec.tensors.plans import inlined
 
-    return inline(tape, fn, args)[0]  # type: ignore[no-any-return]
+    return inlined(tape, fn, args)  # type: ignore[no-any-return]
 
 
 RULES["ir"] = Rule(_ir, "PullbackBackward0", True, (), "")
@@ -94,7 +94,7 @@ def infer(op: str, types: tuple[Any, ...], attrs: Any) -> tuple[Type, bool]:
     number that is an input, or a ``Const`` per operand."""
     entry = RULES[op]
     if op == "ir":
-        type = attrs.results[0].type
+        type = attrs.complex_type if isinstance(attrs, OfPairs) else attrs.results[0].type
     else:
         try:
             with Tape("infer") as tape:
