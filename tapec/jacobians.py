@@ -82,7 +82,7 @@ def blocks_of(
     in_types = [fn.params[p].type for p in wrt]
     seeded = in_types if forward else out_types
     count = sum(t.size for t in seeded)
-    vector = count in VECTOR and _scalar(fn)
+    vector = count in VECTOR and _scalar(fn) and not inline
     unroll = count <= UNROLL and count * len(fn.ops) <= UNROLL_OPS and small(fn) and not vector
     lanes = not unroll and (inline or fits(fn, count))
     fn = select_results(fn, outputs)
