@@ -159,8 +159,8 @@ def robot_arm() -> None:
     scalar = best(lambda: [hessian(one) for _ in range(100)], 0.5) / 100
     each = best(lambda: mapped(points)) / POINTS
     same = np.allclose(mapped(points)[17], hessian(points[17]), rtol=1e-12, atol=1e-12)
-    print(f"robot arm, Hessians of {POINTS:,} configurations: {each * 1e9:.0f} ns a point, one call "
-          f"{scalar * 1e9:.0f} ns; ratio {each / scalar:.2f}, equal: {same}")  # fmt: skip
+    print(f"robot arm, Hessians of {POINTS:,} configurations: {each * 1e9:.0f} ns a point, "
+          f"one call {scalar * 1e9:.0f} ns; ratio {each / scalar:.2f}, equal: {same}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from tapec.codegen.order import (
     vector_axis,
     width,
 )
-from tapec.codegen.program import Nest
+from tapec.codegen.places import interleaved
+from tapec.codegen.program import Nest, Store
 from tapec.codegen.reducer import Reducer, fill_identity
 from tapec.codegen.scalars import (
     constant,
@@ -35,7 +36,7 @@ from tapec.codegen.scalars import (
     reduce_step,
 )
 from tapec.codegen.target import host
-from tapec.codegen.vectors import load_vector, memory_type, splat, store_vector
+from tapec.codegen.vectors import load_vector, memory_type, splat, store_interleaved, store_vector
 from tapec.ir.core import BOOL, I64, DType, Value
 from tapec.ir.opdef import OPS
 
@@ -349,7 +350,18 @@ class _Part:
             for node in self.nodes:
                 if self.level[node] == last and node not in self.fused:
                     self.lanes[node] = self._node(node, w, index, lanes)
+        joined: list[list[tuple[Store, Node]]] = []
+        if 1 < w == lanes and not single:
+            joined = interleaved(self.store_roots, self.loops[-1].last)
+        for group in joined:
+            s = group[0][0]
+            pointer = self._pointer(s.target, s.offset, s.strides, s.target.type.dtype)
+            values = [self._lanes(root, w) for _, root in group]
+            store_interleaved(k, s.target.type.dtype, values, pointer, index, w)
+        done = {id(s) for group in joined for s, _ in group}
         for s, root in self.store_roots:
+            if id(s) in done:
+                continue
             dtype = s.target.type.dtype
             value = self._lanes(root, w)
             pointer = self._pointer(s.target, s.offset, s.strides, dtype)

@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
+from typing import TypeVar
 
 from tapec.codegen.body import strides_of, unit_reshape
 from tapec.codegen.program import Nest, Program, Store
 from tapec.ir.builder import Builder
 from tapec.ir.core import Op, Value
 
-__all__ = ["Pieces", "disjoint", "flattened", "piece_nests", "stacked", "stored_by_nests"]
+__all__ = [
+    "Pieces",
+    "disjoint",
+    "flattened",
+    "interleaved",
+    "piece_nests",
+    "stacked",
+    "stored_by_nests",
+]
 
 #: The start and the step of a piece along each axis.
 At = tuple[tuple[int, ...], tuple[int, ...]]
 Pieces = tuple[list[Value], list[At]]
 #: With more pieces than this, code for all of them in one loop takes long to compile.
 MAX_STORES = 64
+#: With more values than this, shuffling lanes costs more than storing element by element.
+MAX_INTERLEAVED = 8
+
+T = TypeVar("T")
 
 
 def disjoint(op: Op) -> bool:
@@ -105,20 +118,46 @@ def stored_by_nests(program: Program, op: Op) -> list[Store] | None:
     return stores
 
 
+def interleaved(stores: Sequence[tuple[Store, T]], axis: int) -> list[list[tuple[Store, T]]]:
+    """Stores that fill memory together along an axis of a nest: n of them, n elements apart, at
+    consecutive offsets."""
+    runs: dict[tuple[Value, tuple[int, ...]], list[tuple[Store, T]]] = {}
+    for pair in stores:
+        s = pair[0]
+        if 2 <= s.strides[axis] <= MAX_INTERLEAVED and not s.accumulate:
+            if s.target.type.dtype.kind == "f":
+                runs.setdefault((s.target, tuple(s.strides)), []).append(pair)
+    out = []
+    for (_, strides), found in runs.items():
+        found.sort(key=lambda pair: pair[0].offset)
+        n, k = strides[axis], 0
+        while k + n <= len(found):
+            group = found[k : k + n]
+            first = group[0][0].offset
+            if [s.offset for s, _ in group] == list(range(first, first + n)):
+                out.append(group)
+                k += n
+            else:
+                k += 1
+    return out
+
+
 def flattened(
     b: Builder, op: Op, operands: Sequence[Value], known: Mapping[Value, Pieces]
 ) -> Pieces:
     """The pieces of a ``place`` of ``operands``, those that are a ``place`` themselves (or one
-    with other axes of length 1) replaced by what is in it, if ``known``."""
+    with other axes of length 1) replaced by what is in it, if ``known``.  A padded piece of a
+    complete ``place`` stays, so that this one can still be stored piece by piece."""
     pieces: list[Value] = []
     places: list[At] = []
+    whole = complete(op)
     for piece, (start, step) in zip(operands, op.attrs["at"]):
         inner = piece
         shape = piece.type.shape
         if inner not in known and inner.op is not None and inner.op.name == "reshape":
             inner = inner.op.operands[0]
         to = unit_reshape(inner.type.shape, shape) if inner in known else None
-        if to is None:
+        if to is None or (whole and inner.op is not None and not complete(inner.op)):
             pieces.append(piece)
             places.append((start, step))
             continue

@@ -14,7 +14,7 @@ from tapec.ir.core import BOOL, DType
 if TYPE_CHECKING:
     from tapec.codegen.kernel import KernelEmitter
 
-__all__ = ["fold_lanes", "load_vector", "memory_type", "splat", "store_vector"]
+__all__ = ["fold_lanes", "load_vector", "memory_type", "splat", "store_interleaved", "store_vector"]
 
 
 def memory_type(dtype: DType) -> str:
@@ -80,6 +80,26 @@ def store_vector(
             e = em.let(f"extractelement {vt} {value}, i64 {lane}")
             q = em.let(f"getelementptr {mt}, ptr {base}, i64 {lane * stride}")
             em.line(f"store {mt} {e}, ptr {q}")
+
+
+def store_interleaved(
+    k: KernelEmitter, dtype: DType, values: list[str], pointer: str, index: str, w: int
+) -> None:
+    """``values[j]`` at ``pointer + n*(index + lane) + j``, for all n of them: whole vectors."""
+    em, n, vt = k.em, len(values), llvm_type(dtype, w)
+    base = em.let(f"mul i64 {index}, {n}")
+    for part in range(n):
+        places = [divmod(part * w + lane, n) for lane in range(w)]  # lane of which value
+        x = values[0]
+        for j in range(1, n):
+            mask = ", ".join(
+                f"i32 {w + at if of == j else at if of == 0 and j == 1 else lane}"
+                for lane, (at, of) in enumerate(places)
+            )
+            x = em.let(f"shufflevector {vt} {x}, {vt} {values[j]}, <{w} x i32> <{mask}>")
+        at = em.let(f"add i64 {base}, {part * w}")
+        q = em.let(f"getelementptr {llvm_type(dtype)}, ptr {pointer}, i64 {at}")
+        em.line(f"store {vt} {x}, ptr {q}, align {dtype.itemsize}")
 
 
 def splat(k: KernelEmitter, dtype: DType, x: str, w: int) -> str:

@@ -479,22 +479,28 @@ class Dispatcher:
 
 def inline(tape: Any, program: Program, traced: Traced, seeds: Sequence[Any]) -> Any:
     """Record ``program`` on ``tape``, with the leaves that ``traced`` was called with."""
-    flat = traced.flat
-    operands: list[Any] = []
-    for leaf, key in zip(flat.leaves, flat.keys, strict=True):
-        if isinstance(key, Spec):
-            operands.append(operand(tape, leaf, key))
-    operands += [as_tracer(tape, c) for c in traced.captures]
-    operands += [
+    given = operands(tape, traced)
+    given += [
         seed_operand(tape, seed, type, k)
         for k, (seed, type) in enumerate(zip(seeds, program.seeds, strict=True))
     ]
-    values = tape.inline(program.fn, operands)
+    values = tape.inline(program.fn, given)
     for x in program.leaves:
         # What would be a Python number outside of a trace takes the dtype of what it meets.
         if isinstance(x, Result) and x.box in ("float", "int", "complex"):
             values[x.slot].kind = weak_kind(values[x.slot].type)
     return program.rebuild(values)
+
+
+def operands(tape: Any, traced: Traced) -> list[Any]:
+    """What ``traced`` was called with, and what it captures, on ``tape``."""
+    flat = traced.flat
+    found = [
+        operand(tape, leaf, key)
+        for leaf, key in zip(flat.leaves, flat.keys, strict=True)
+        if isinstance(key, Spec)
+    ]
+    return found + [as_tracer(tape, c) for c in traced.captures]
 
 
 def operand(tape: Any, leaf: Any, spec: Spec) -> Any:

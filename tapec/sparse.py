@@ -17,6 +17,7 @@ joined to the one known so far.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
@@ -28,20 +29,23 @@ import numpy as np
 from tapec.api import grad, jit
 from tapec.batching import vmap
 from tapec.coloring import bidirectional, columns, star
-from tapec.dispatch import Dispatcher
+from tapec.dispatch import Dispatcher, operands
 from tapec.errors import TapecTypeError, TapecValueError
+from tapec.ir.diagonals import Diagonal, diagonals
 from tapec.ir.sparsity import distinct
 from tapec.ir.sparsity import sparsity as _sparsity
 from tapec.points import jvp, vjp
-from tapec.primitives import concat, gather
+from tapec.primitives import concat, gather, reshape
 from tapec.signature import Spec
-from tapec.tape import Handle, as_tracer
-from tapec.trace import Output, where_defined
-from tapec.transforms import Transform, build
+from tapec.tape import Handle, as_tracer, current_tape
+from tapec.trace import Output, Traced, where_defined
+from tapec.transforms import Program, Transform, build
 
 __all__ = ["Pattern", "sparse_hessian", "sparse_jacobian", "sparsity"]
 
 Array = np.ndarray[Any, Any]
+#: Coefficients that are computed along diagonals, at most, per entry that is one.
+DENSE = 2
 
 
 class Pattern(NamedTuple):
@@ -136,8 +140,18 @@ def _from_keys(keys: Array, shape: tuple[int, int]) -> Pattern:
 # -- finding patterns -------------------------------------------------------------------
 
 
-def _pattern(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: bool) -> Pattern:
-    """The pattern of the path that these arguments take."""
+class _Path(NamedTuple):
+    """The program of the path that some arguments take (of the gradient, for a Hessian)."""
+
+    traced: Traced
+    program: Program
+    position: int
+    slot: int
+    pattern: Pattern
+
+
+def _path(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: bool) -> _Path:
+    """The path that these arguments take, and its pattern."""
     kind = "grad" if hessian else "jacobian"
     transform = Transform(kind, (argnum,), True)
     dispatcher = Dispatcher(transform, getattr(fn, "__name__", "f").strip("<>"))
@@ -152,7 +166,7 @@ def _pattern(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian
         )
     position = call.flat.traced.index(leaves[0])
     if hessian:
-        program = build(traced, transform, inline=True).fn
+        made = build(traced, transform, inline=True)
         slot = 0
     else:
         (leaf,) = traced.leaves if len(traced.leaves) == 1 else (None,)
@@ -161,8 +175,9 @@ def _pattern(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian
                 f"sparse_jacobian needs a function that returns one array; {where_defined(fn)} "
                 f"returned {traced.treedef}"
             )
-        program = build(traced, Transform("jit"), inline=True).fn
+        made = build(traced, Transform("jit"), inline=True)
         slot = leaf.slot
+    program = made.fn
     values = [leaf for leaf, key in zip(call.flat.leaves, call.flat.keys) if isinstance(key, Spec)]
     known = {}
     for k, (p, v) in enumerate(zip(program.params, [*values, *traced.captures], strict=True)):
@@ -171,7 +186,7 @@ def _pattern(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian
             known[k] = np.asarray(concrete, p.type.dtype.np)
     rows, cols = _sparsity(program, [position], known)[slot]
     shape = program.results[slot].type.size, program.params[position].type.size
-    return Pattern(rows, cols, shape)
+    return _Path(traced, made, position, slot, Pattern(rows, cols, shape))
 
 
 def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "jacobian") -> Pattern:
@@ -187,7 +202,7 @@ def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "ja
     """
     if of not in ("jacobian", "hessian"):
         raise TapecValueError(f"sparsity: of is 'jacobian' or 'hessian', not {of!r}")
-    return _pattern(fn, args, argnums, of == "hessian")
+    return _path(fn, args, argnums, of == "hessian").pattern
 
 
 # -- compressed evaluation ----------------------------------------------------------------
@@ -196,26 +211,43 @@ def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "ja
 class _Grown(Exception):
     """A path through the function has entries that the plan does not compute."""
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: Pattern, diagonals: bool = False) -> None:
         super().__init__()
         self.pattern = pattern
+        self.diagonals = diagonals
 
 
 class _Plan:
-    """Pattern, seeds, and the compiled function for one signature."""
+    """Pattern, how its entries are computed, and the compiled function, for one signature."""
 
-    def __init__(self, owner: _Sparse, pattern: Pattern, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, owner: _Sparse, pattern: Pattern, shape: tuple[int, ...], stored: Stored | None
+    ) -> None:
+        self.owner = owner
         self.pattern = pattern
-        self.indptr = pattern.indptr
+        self.shape = shape
+        self.stored = stored
+        self.matrix = pattern.matrix()
+        self.compiled = jit(functools.partial(owner.compressed, self))
+
+    @functools.cached_property
+    def colored(self) -> _Colored:
+        return _Colored(self.pattern, self.owner.hessian, self.owner.mode, self.shape)
+
+
+class _Colored:
+    """The seeds of compressed products, and where each entry is found in the products."""
+
+    def __init__(self, pattern: Pattern, hessian: bool, mode: str, shape: tuple[int, ...]) -> None:
         m, n = pattern.shape
         rows, cols = pattern.rows, pattern.cols
-        if owner.hessian:
+        if hessian:
             colors, read = _symmetric(rows, cols, n)
             by_row = np.zeros(rows.size, bool)
             row_colors = np.zeros(0, np.int64)
             color, at = colors[read[1]], read[0]
         else:
-            colors, row_colors, by_row = _choose(rows, cols, (m, n), owner.mode)
+            colors, row_colors, by_row = _choose(rows, cols, (m, n), mode)
             color = np.where(by_row, row_colors[rows] if row_colors.size else 0, colors[cols])
             at = np.where(by_row, cols, rows)
         used = color[~by_row]
@@ -225,11 +257,47 @@ class _Plan:
         self.colors = colors.astype(np.int32).reshape(shape)
         self.row_colors = row_colors.astype(np.int32)
         # entry k of the data is element where[k] of the products, one after the other
-        width = n if owner.hessian else m
-        where = np.where(by_row, self.forward * width + color * n + at, color * width + at)
-        small = where.size == 0 or where.max() < np.iinfo(np.int32).max
-        self.where = where.astype(np.int32) if small else where
-        self.compiled = jit(functools.partial(owner.compressed, self))
+        width = n if hessian else m
+        self.where = _small(
+            np.where(by_row, self.forward * width + color * n + at, color * width + at)
+        )
+
+
+def _small(index: Array) -> Array:
+    fits = index.size == 0 or index.max() < np.iinfo(np.int32).max
+    return index.astype(np.int32) if fits else index
+
+
+class Stored(NamedTuple):
+    """Entry k of the data is element ``where[k]`` of the diagonals' coefficients, which have the
+    diagonals in the last axis; ``first``: if these are neighbours, the first of them."""
+
+    keys: list[Diagonal]
+    where: Array
+    first: int | None
+
+
+def _stored(keys: list[Diagonal], pattern: Pattern, shape: tuple[int, ...]) -> Stored | None:
+    """Where the entries of a pattern are in the coefficients of its diagonals; None where an
+    entry is on none of them, or on several."""
+    m, n = pattern.shape
+    if len(keys) * m > DENSE * pattern.nnz:
+        return None
+    index = np.indices(shape).reshape(len(shape), m)
+    columns = [offset + np.array(strides, np.int64) @ index for offset, strides in keys]
+    order = sorted(range(len(keys)), key=lambda k: int(columns[k][m // 2]))
+    cells = np.stack([columns[k] for k in order], 1)
+    inside = (cells >= 0) & (cells < n)
+    wanted = np.where(inside, np.arange(m)[:, None] * n + cells, -1).reshape(-1)
+    places = np.flatnonzero(np.isin(wanted, pattern.keys()))
+    if places.size != pattern.nnz:
+        return None
+    sort = np.argsort(wanted[places], kind="stable")
+    if not np.array_equal(wanted[places][sort], pattern.keys()):
+        return None
+    where = places[sort]
+    first = int(where[0]) if bool((np.diff(where) == 1).all()) else None
+    return Stored([keys[k] for k in order], _small(where), first)
 
 
 def _seed(tape: Any, colors: Array, color: Any, dtype: Any) -> Any:
@@ -302,9 +370,9 @@ class _Sparse:
 
     @property
     def colors(self) -> int:
-        """How many derivative products the last call took."""
-        plan = self._plan()
-        return plan.forward + plan.reverse
+        """How many colours the pattern of the last call takes."""
+        colored = self._plan().colored
+        return colored.forward + colored.reverse
 
     def _plan(self) -> _Plan:
         if self.last is None:
@@ -313,12 +381,9 @@ class _Sparse:
 
     def __call__(self, *args: Any) -> Any:
         """The matrix at ``args``: CSR, with structure arrays shared between calls."""
-        from scipy.sparse import csr_matrix
-
         plan, data = self._data(args)
-        pattern = plan.pattern
-        out = csr_matrix(pattern.shape)
-        out.data, out.indices, out.indptr = data, pattern.cols, plan.indptr
+        out = copy.copy(plan.matrix)
+        out.data = data
         return out
 
     def values(self, *args: Any) -> Array:
@@ -336,26 +401,37 @@ class _Sparse:
             except _Grown as grown:
                 if self.given is not None:
                     raise self._foreign(grown.pattern) from None
-                plan = self._make(args, plan.pattern.union(grown.pattern))
+                plan = self._make(args, plan.pattern.union(grown.pattern), not grown.diagonals)
                 continue
             self.plans[key] = self.last = plan
+            if plan.stored is not None and plan.stored.first is not None:
+                first = plan.stored.first
+                data = data.reshape(-1)[first : first + plan.pattern.nnz]
             return plan, data
         raise TapecValueError(f"the pattern of {where_defined(self.fn)} keeps growing")
 
-    def _make(self, args: tuple[Any, ...], pattern: Pattern | None) -> _Plan:
+    def _make(self, args: tuple[Any, ...], pattern: Pattern | None, diagonal: bool = True) -> _Plan:
         if not -len(args) <= self.argnum < len(args):
             raise TapecTypeError(f"argnums={self.argnum}, but there are {len(args)} arguments")
+        path = self._path(args)
         if pattern is None:
-            pattern = _pattern(self.fn, args, self.argnum, self.hessian)
-            if self.lower:
-                pattern = pattern.lower()
+            pattern = path.pattern
         shape = np.shape(args[self.argnum])
         if pattern.shape[1] != math.prod(shape):
             raise TapecValueError(
                 f"the given pattern has {pattern.shape[1]} columns, argument {self.argnum} has "
                 f"{math.prod(shape)} elements"
             )
-        return _Plan(self, pattern, shape)
+        stored = None
+        if diagonal and self.mode == "auto" and pattern.nnz:
+            found = diagonals(path.program.fn, path.position, path.slot)
+            if found is not None:
+                stored = _stored(found[1], pattern, path.program.fn.results[path.slot].type.shape)
+        return _Plan(self, pattern, shape, stored)
+
+    def _path(self, args: tuple[Any, ...]) -> _Path:
+        path = _path(self.fn, args, self.argnum, self.hessian)
+        return path._replace(pattern=path.pattern.lower()) if self.lower else path
 
     def _foreign(self, found: Pattern) -> TapecValueError:
         assert self.given is not None
@@ -366,13 +442,14 @@ class _Sparse:
 
     def compressed(self, plan: _Plan, *args: Any) -> Any:
         """Traced once per path: the structural non-zeros."""
-        here = _pattern(self.fn, args, self.argnum, self.hessian)
-        if self.lower:
-            here = here.lower()
-        if not plan.pattern.contains(here):
-            raise _Grown(here)
+        path = self._path(args)
+        if not plan.pattern.contains(path.pattern):
+            raise _Grown(path.pattern)
         if not plan.pattern.nnz:
             return np.zeros(0)
+        if plan.stored is not None:
+            return _coefficients(plan.stored, path)
+        colored = plan.colored
         k = self.argnum % len(args)
 
         def at(x: Any) -> Any:
@@ -381,23 +458,47 @@ class _Sparse:
 
         x = args[k]
         products = []
-        if plan.forward:
+        if colored.forward:
 
             def push(color: Any) -> Any:
-                seed = _seed(color.tape, plan.colors, color, x.dtype)
+                seed = _seed(color.tape, colored.colors, color, x.dtype)
                 return jvp(at, (x,), (seed,))[1]
 
-            products.append(vmap(push)(np.arange(plan.forward, dtype=np.int32)).reshape(-1))
-        if plan.reverse:
+            products.append(vmap(push)(np.arange(colored.forward, dtype=np.int32)).reshape(-1))
+        if colored.reverse:
             out, pull = vjp(at, x)
 
             def pulled(color: Any) -> Any:
-                colors = plan.row_colors.reshape(np.shape(out))
+                colors = colored.row_colors.reshape(np.shape(out))
                 return pull(_seed(color.tape, colors, color, out.dtype))[0]
 
-            products.append(vmap(pulled)(np.arange(plan.reverse, dtype=np.int32)).reshape(-1))
+            products.append(vmap(pulled)(np.arange(colored.reverse, dtype=np.int32)).reshape(-1))
         flat = products[0] if len(products) == 1 else concat(products, 0)
-        return gather(flat, [as_tracer(flat.tape, plan.where)], (0,))
+        return gather(flat, [as_tracer(flat.tape, colored.where)], (0,))
+
+
+def _coefficients(stored: Stored, path: _Path) -> Any:
+    """Recorded in the outer trace: the entries, from the coefficients along diagonals."""
+    found = diagonals(path.program.fn, path.position, path.slot)
+    if found is None or not set(found[1]) <= set(stored.keys):
+        raise _Grown(path.pattern, diagonals=True)
+    fn, keys = found
+    tape = current_tape()
+    assert tape is not None
+    values = dict(zip(keys, tape.inline(fn, operands(tape, path.traced)), strict=True))
+    shape = (*path.program.fn.results[path.slot].type.shape, 1)
+    none = None
+    pieces = []
+    for key in stored.keys:
+        if key in values:
+            pieces.append(reshape(values[key], shape))
+        else:
+            none = np.zeros(shape) if none is None else none
+            pieces.append(as_tracer(tape, none))
+    flat = concat(pieces, len(shape) - 1)
+    if stored.first is not None:
+        return flat  # the entries are cut out of it without a copy
+    return gather(reshape(flat, (flat.type.size,)), [as_tracer(tape, stored.where)], (0,))
 
 
 def _signature(value: Any) -> Any:
@@ -444,4 +545,4 @@ def sparse_hessian(
     ``sigma * f(x) + lam @ g(x)``, give that function (its first argument is ``x``).
     """
     k = _checked(fn, argnums, pattern, "sparse_hessian")
-    return _Sparse(fn, k, True, "forward", lower, pattern)
+    return _Sparse(fn, k, True, "auto", lower, pattern)
