@@ -37,6 +37,9 @@ def test_newton_root_to_third_order() -> None:
         for _ in range(3):
             g = tapec.grad(g, argnums=k)
         assert g(*POINT) == pytest.approx(float(x.diff(s, 3).subs(at)), rel=1e-10)
+        third = tapec.hessian(tapec.grad(quadratic, argnums=k), argnums=(0, 1, 2))(*POINT)
+        want = [[float(x.diff(s, t, u).subs(at)) for u in symbols] for t in symbols]
+        np.testing.assert_allclose(third, want, rtol=1e-10, atol=1e-10)
     _, dot = tapec.jvp(quadratic, POINT, (1.0, 0.5, 0.0))
     assert dot == pytest.approx(gradient[0] + 0.5 * gradient[1])
 
