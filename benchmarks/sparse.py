@@ -20,6 +20,7 @@ import tapec
 
 N = 100_000
 SIDE = 100
+CAMERAS, POINTS, OBSERVATIONS = 20, 500, 4000
 
 
 def rosenbrock(x: Any) -> Any:
@@ -32,6 +33,29 @@ def laplace(u: Any) -> Any:
     inner = v[1:-1, 1:-1]
     near = v[:-2, 1:-1] + v[2:, 1:-1] + v[1:-1, :-2] + v[1:-1, 2:]
     return (4 * inner - near + np.exp(inner)).reshape(-1)
+
+
+def arrow(x: Any) -> Any:
+    """One full row and one full column: columns and rows coloured together."""
+    return np.concatenate([np.array([np.sum(x**2)]), x[1:] * x[0] + x[1:] ** 3])
+
+
+def bundle(p: Any, camera: Any, point: Any) -> Any:
+    """Two residuals per observation, of one camera (12 numbers) and one point (3)."""
+    cameras, points = p[: 12 * CAMERAS].reshape(CAMERAS, 12), p[12 * CAMERAS :].reshape(-1, 3)
+    c, x = cameras[camera], points[point]
+    q = np.einsum("nij,nj->ni", c[:, :9].reshape(-1, 3, 3), x) + c[:, 9:]
+    return (q[:, :2] / q[:, 2:]).reshape(-1)
+
+
+def collocation(z: Any) -> Any:
+    """Defects of the trapezoidal rule for a controlled pendulum."""
+    n = z.shape[0] // 3
+    a, w, u = z[:n], z[n : 2 * n], z[2 * n :]
+    rate = -np.sin(a) + u
+    return np.concatenate(
+        [a[1:] - a[:-1] - 0.05 * (w[1:] + w[:-1]), w[1:] - w[:-1] - 0.05 * (rate[1:] + rate[:-1])]
+    )
 
 
 def best(call: Callable[[], Any], repeat: int = 60, inner: int = 5) -> float:
@@ -74,10 +98,10 @@ def casadi_rosenbrock(x: np.ndarray, kind: str) -> Callable[[], Any] | None:
     return call
 
 
-def report(name: str, fn: Callable[..., Any], derive: Any, x: np.ndarray) -> None:
+def report(name: str, fn: Callable[..., Any], derive: Any, *args: np.ndarray) -> None:
     primal = tapec.jit(fn)
-    once, whole = best(lambda: primal(x)), best(lambda: derive(x))
-    values = best(lambda: derive.values(x))
+    once, whole = best(lambda: primal(*args)), best(lambda: derive(*args))
+    values = best(lambda: derive.values(*args))
     print(
         f"{name}: {derive.pattern.nnz:,} entries, {derive.colors} colours; function "
         f"{once * 1e6:.0f} µs, matrix {whole * 1e6:.0f} µs = {whole / once:.1f} evaluations, "
@@ -102,9 +126,17 @@ def main() -> None:
         theirs, ours = best(casadi), best(lambda: hessian.values(x))
         print(f"  CasADi ({kind}): {theirs * 1e6:.1f} µs, {theirs / ours:.1f} times our values; "
               f"equal: {same}")  # fmt: skip
+    grid = rng.normal(size=SIDE * SIDE)
+    report(f"grid, {SIDE}×{SIDE}", laplace, tapec.sparse_jacobian(laplace), grid)
+    x = rng.normal(size=2000)
+    report("arrow, n = 2,000", arrow, tapec.sparse_jacobian(arrow), x)
+    x = rng.normal(size=1998)
+    report("collocation, 1,998 variables", collocation, tapec.sparse_jacobian(collocation), x)
+    seen = rng.integers(0, CAMERAS, OBSERVATIONS), rng.integers(0, POINTS, OBSERVATIONS)
+    x = rng.uniform(1, 2, 12 * CAMERAS + 3 * POINTS)
     report(
-        f"grid Jacobian, {SIDE}×{SIDE}", laplace, tapec.sparse_jacobian(laplace),
-        rng.normal(size=SIDE * SIDE),
+        f"bundle adjustment, {OBSERVATIONS:,} observations", bundle, tapec.sparse_jacobian(bundle),
+        x, *seen,
     )  # fmt: skip
 
 
