@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+import tapec.scipy.linalg
 import tapec.scipy.special  # noqa: F401  (imports the front end, registers SciPy's ufuncs)
 from tapec.ir.opdef import OPS
 from tapec.rules import FUNCTIONS, UFUNCS
@@ -84,12 +85,18 @@ _NO_MEANING: dict[str, set[str]] = {
     ),
     "scipy.linalg": _words(
         """bandwidth find_best_blas_type get_blas_funcs get_lapack_funcs hadamard helmert
-        hilbert invhilbert invpascal ishermitian issymmetric pascal test dft fiedler"""
+        hilbert invhilbert invpascal ishermitian issymmetric pascal test dft"""
     ),
 }
 
-#: by NumPy when the program runs
-_ON_HOST = {"numpy.linalg": {"eig", "eigvals"}}
+#: by NumPy or SciPy when the program runs
+_ON_HOST = {
+    "numpy.linalg": {"eig", "eigvals"},
+    "scipy.linalg": _words(
+        """eig eigvals fractional_matrix_power logm orthogonal_procrustes polar signm
+        solve_continuous_are solve_discrete_are sqrtm"""
+    ),
+}
 
 MODULES = ("numpy", "numpy.linalg", "numpy.fft", "scipy.special", "scipy.linalg")
 

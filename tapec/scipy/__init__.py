@@ -1,4 +1,4 @@
-"""SciPy's names for traced values: ``tapec.scipy.special`` and ``tapec.scipy.stats``.
+"""SciPy's names for traced values: ``tapec.scipy.linalg``, ``special`` and ``stats``.
 
 Functions of ``scipy.special`` that are ufuncs work on traced values as they are; these modules add
 those that are Python functions, and log-densities.  On plain arrays all are SciPy's own.
