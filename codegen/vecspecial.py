@@ -39,9 +39,9 @@ def _ndtr(e: Body, x: str) -> str:
     z = e.select(e.cmp("ogt", z, e.f(40.0)), e.f(40.0), z)
     # exp(-z**2/2) with what the square loses, which far out is many ulp of the result.
     if e.fused:
-        square = e.mul(z, z)
-        rest = e.mul(e.fma(z, z, e.neg(square)), e.f(-0.5))
-        correction = rest
+        # Of x itself: the same instructions as those of a density beside it, so computed once.
+        square = e.mul(x, x)
+        correction = e.mul(e.fma(z, z, e.neg(e.mul(z, z))), e.f(-0.5))
     else:
         high = e.double(e.int("and", e.bits(z), e.i(HIGH_BITS)))
         square = e.mul(high, high)
