@@ -3,7 +3,8 @@
     python benchmarks/loops.py [--quick]
 
 Lorenz: the first gradient of 1,000 steps of RK4 (trace, differentiate, compile), a call
-afterwards, and the workspace of 100,000 steps with checkpoints.  Recurrences: the time of the
+afterwards, and the workspace of 100,000 steps with checkpoints.  Branches: a function with
+2^12 paths against one without branches.  Recurrences: the time of the
 value (and of value and gradient), in units of a loop by hand compiled with Numba, and JAX's
 ``lax.scan`` in units of ours.  Best of many calls, one thread.
 """
@@ -79,13 +80,55 @@ def run_lorenz(seconds: float) -> None:
         first = time.perf_counter() - start
         steady = best(lambda: g(v), seconds)
         print(f"  {name:<28} first {1e3 * first:6.0f} ms   steady {1e6 * steady:6.1f} µs")
-    long = tapec.value_and_grad(lambda v: lorenz_scan(v, 100_000, checkpoint="sqrt"))
-    long(v)
-    steady = best(lambda: long(v), seconds)
-    workspace = long.stats().workspace_bytes
+    for checkpoint in ("sqrt", "16 kB"):
+        long = tapec.value_and_grad(lambda v, c=checkpoint: lorenz_scan(v, 100_000, checkpoint=c))
+        long(v)
+        steady = best(lambda: long(v), seconds)
+        workspace = long.stats().workspace_bytes
+        print(
+            f"  100,000 steps, checkpoint={checkpoint!r:<8} workspace {workspace / 1e3:6.1f} kB"
+            f"   steady {1e3 * steady:.2f} ms ({1e9 * steady / 1e5:.0f} ns a step)"
+        )
+
+
+# -- branches ---------------------------------------------------------------------------------
+
+
+def branches(x: Any) -> Any:
+    s = 0.0
+    for k in range(12):
+        if x[k] > 0:
+            s = s + x[k] ** 2
+        else:
+            s = s - 3 * x[k]
+    return s
+
+
+def branch_free(x: Any) -> Any:
+    s = 0.0
+    for k in range(12):
+        s = s + x[k] ** 2 - 3 * x[k]
+    return s
+
+
+def run_branches() -> None:
+    points = np.random.default_rng(0).normal(size=(10_000, 12))
+
+    def all_points(g: Any) -> float:
+        start = time.perf_counter()
+        for x in points:
+            g(x)
+        return (time.perf_counter() - start) / len(points)
+
+    g, free = tapec.value_and_grad(branches), tapec.value_and_grad(branch_free)
+    first, first_free = all_points(g), all_points(free)
+    steady = min(all_points(g) for _ in range(5))
+    steady_free = min(all_points(free) for _ in range(5))
+    print("12 independent sign branches, 10,000 random points, value and gradient")
     print(
-        f"  100,000 steps, checkpoint='sqrt'   workspace {workspace / 1e6:.2f} MB   "
-        f"steady {1e3 * steady:.2f} ms ({1e9 * steady / 1e5:.0f} ns a step)"
+        f"  {g.stats().compiles} compilations; per call {1e6 * first:.2f} µs compilations included "
+        f"(branch-free {1e6 * first_free:.2f}), afterwards {1e9 * steady:.0f} ns = "
+        f"{steady / steady_free:.2f} branch-free"
     )
 
 
@@ -310,7 +353,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time")
     seconds = 0.1 if parser.parse_args().quick else 1.0
+    tapec.grad(lambda x: x * x)(1.0)  # loads the compiler
     run_lorenz(seconds)
+    run_branches()
     run_recurrences(seconds)
 
 

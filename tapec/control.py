@@ -16,7 +16,6 @@ array([0.25, 0.5 , 1.  ])
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,10 +36,12 @@ from tapec.bodies import (
     type_text,
     wider,
 )
+from tapec.checkpoints import chunk_sizes, chunked
 from tapec.errors import TapecTypeError, TapecValueError, fail
 from tapec.ir.builder import Builder
-from tapec.ir.core import BOOL, I64, Block, Op, Type, Value
+from tapec.ir.core import BOOL, I64, Block, Type, Value
 from tapec.ir.loops import body_function
+from tapec.source import user_site
 from tapec.tape import Tape, as_tracer, current_tape, is_traced
 from tapec.trace import where_defined
 
@@ -163,6 +164,8 @@ def scan(
     Returns the last carry and the ys stacked.  ``xs`` may be None if ``length`` is given.
     ``checkpoint=k``: for the gradient, keep the carry of every k-th step only, and compute
     the others again; ``"sqrt"`` chooses k so that memory grows with the square root.
+    ``checkpoint="64 kB"`` (or B, MB, GB) keeps so much at most: carries of some steps, in as many
+    levels as that takes, each of which costs one more evaluation of the loop.
     ``unroll`` copies the body that many times.
     """
     if current_tape() is None:
@@ -204,8 +207,9 @@ def _scan(
     captured = [as_tracer(tape, c) for c in body.captures]
     c = len(carry.values)
     block = body.block
-    chunk = _chunk(checkpoint, n)
-    results = _chunked(tape, block, carry.values, scanned, captured, n, reverse, chunk, unroll)
+    results = _recorded(
+        tape, block, carry.values, scanned, captured, n, reverse, checkpoint, unroll
+    )
     return (
         trees.unflatten(carry.treedef, results[:c]),
         trees.unflatten(y_def, results[c:]),
@@ -231,21 +235,11 @@ def _length(length: int | None, treedef: Any, types: Sequence[Type]) -> int:
     return n
 
 
-def _chunk(checkpoint: int | str | None, n: int) -> int | None:
-    if checkpoint is None or checkpoint is False:
-        return None
-    if checkpoint == "sqrt":
-        return max(1, math.isqrt(max(n, 1)))
-    if isinstance(checkpoint, int) and checkpoint > 0:
-        return checkpoint
-    raise TapecValueError(f"checkpoint must be a positive int or 'sqrt', not {checkpoint!r}")
-
-
 def _attrs(n: int, c: int, x: int, reverse: bool) -> dict[str, Any]:
     return {"length": n, "n_carry": c, "n_xs": x, "reverse": reverse}
 
 
-def _chunked(
+def _recorded(
     tape: Tape,
     block: Block,
     carry: list[Any],
@@ -253,43 +247,22 @@ def _chunked(
     consts: list[Any],
     n: int,
     reverse: bool,
-    chunk: int | None,
+    checkpoint: int | str | None,
     unroll: int,
 ) -> list[Any]:
-    """Record a scan, or a scan of scans that keeps only the carries between chunks."""
+    """Record a scan, or scans of scans that keep only the carries between chunks."""
     c, x = len(carry), len(xs)
     if unroll > 1 and n and n % unroll == 0:
         block = _unrolled(block, c, x, unroll, reverse)
         xs = [v.reshape((n // unroll, unroll, *v.shape[1:])) for v in xs]
-        out = _chunked(tape, block, carry, xs, consts, n // unroll, reverse, chunk, 1)
+        out = _recorded(tape, block, carry, xs, consts, n // unroll, reverse, checkpoint, 1)
         return out[:c] + [y.reshape((n, *y.shape[2:])) for y in out[c:]]
-    if chunk is None or chunk >= n:
-        return record(tape, "scan", [*carry, *xs, *consts], _attrs(n, c, x, reverse), [block])
-    whole = n // chunk * chunk
-    rest = n - whole
-    # the steps that fill no chunk come last
-    lo, hi = (rest, n) if reverse else (0, whole)
-    main = [v[lo:hi].reshape((whole // chunk, chunk, *v.shape[1:])) for v in xs]
-    inner = _attrs(chunk, c, x, reverse)
-    outer_params = [Value(v.type) for v in carry]
-    outer_params += [Value(v.type.with_shape(v.type.shape[1:])) for v in main]
-    outer_params += [Value(v.type) for v in consts]
-    y_types = [r.type for r in block.results[c:]]
-    types = (
-        *[v.type for v in carry],
-        *[t.with_shape((chunk, *t.shape)) for t in y_types],
-    )
-    op = Op("scan", tuple(outer_params), types, inner, (block,))
-    body = Block(outer_params, [op], op.results)
-    attrs = {**_attrs(whole // chunk, c, x, reverse), "remat": True}
-    out = record(tape, "scan", [*carry, *main, *consts], attrs, [body])
-    ys = [y.reshape((whole, *y.shape[2:])) for y in out[c:]]
-    if not rest:
-        return out[:c] + ys
-    left = [v[:rest] if reverse else v[whole:] for v in xs]
-    end = record(tape, "scan", [*out[:c], *left, *consts], _attrs(rest, c, x, reverse), [block])
-    pieces = [(b, a) if reverse else (a, b) for a, b in zip(ys, end[c:])]
-    return end[:c] + [primitives.concat(list(p), 0) for p in pieces]
+    operands = [*carry, *xs, *consts]
+    sizes = chunk_sizes(checkpoint, block, c, n)
+    if not sizes:
+        return record(tape, "scan", operands, _attrs(n, c, x, reverse), [block])
+    types = [v.type for v in operands]
+    return tape.inline(chunked(block, types, c, x, n, reverse, sizes, user_site(1).loc), operands)
 
 
 def _unrolled(block: Block, c: int, x: int, k: int, reverse: bool) -> Block:

@@ -72,12 +72,14 @@ Array = np.ndarray[Any, Any]
 MAX_SIGNATURES = 1024
 #: Variants that native code tries, one after the other, before it declines.
 MAX_LINKED = 64
+#: A trace with so many guards is one of very many paths: the second one joins branches.
+MANY_GUARDS = 4
 
 
 class Variant:
     """One trace of the function, compiled.  ``reads``: what else it depended on."""
 
-    __slots__ = ("compiled", "joins", "linear", "program", "pull", "reads", "traced")
+    __slots__ = ("compiled", "guards", "joins", "linear", "program", "pull", "reads", "traced")
 
     def __init__(self, traced: Traced, program: Program, reads: tuple[Read, ...]) -> None:
         self.reads = reads
@@ -87,6 +89,7 @@ class Variant:
         flat = Flat([], traced.flat.keys, traced.flat.layout)
         self.traced = traced._replace(flat=flat, subject=None)
         self.pull: tuple[Program, Compiled] | None = None
+        self.guards = sum(op.name == "guard" for op in traced.fn.ops)
         #: whether it takes both ways at some branches
         self.joins = False
         self.linear: Callable[[Sequence[Any], list[Any]], Any] | None = None
@@ -376,7 +379,9 @@ class Dispatcher:
         joins = (
             traced is None
             and join_at is not None
-            and (len(alive) + 1 >= join_at or any(v.joins for v in alive))
+            and (
+                len(alive) + 1 >= join_at or any(v.joins or v.guards >= MANY_GUARDS for v in alive)
+            )
         )
         if joins:
             traced = self.joined(subject, flat)

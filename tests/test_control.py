@@ -433,3 +433,20 @@ def test_products_with_a_fixed_matrix_in_registers(shape: tuple[int, int]) -> No
         d = rng.normal(size=v.shape)
         args[k] = v + 1j * eps * d
         np.testing.assert_allclose(np.sum(g * d), by_hand(*args).imag / eps, rtol=1e-10)
+
+
+@pytest.mark.parametrize("n", [1, 7, 500, 2_003])
+@pytest.mark.parametrize("budget", ["1 GB", "5 kB", "1500 B"])
+def test_chunks_of_chunks_take_every_step_once(n: int, budget: str) -> None:
+    k = 1.001
+
+    def f(x: Any) -> Any:
+        step = lambda c, _: ((c[0] * k + x, c[1] + 1, c[2]), c[1] * x)  # noqa: E731
+        c, ys = tapec.scan(step, (0.0 * x, 0.0, x), length=n, checkpoint=budget)
+        return c[0] + c[1] + 0.0 * c[2], ys
+
+    value, ys = tapec.jit(f)(2.0)
+    slope = (k**n - 1) / (k - 1)
+    np.testing.assert_allclose(value, 2.0 * slope + n, rtol=1e-11)
+    np.testing.assert_array_equal(ys, 2.0 * np.arange(n))
+    np.testing.assert_allclose(tapec.grad(lambda x: f(x)[0])(2.0), slope, rtol=1e-11)

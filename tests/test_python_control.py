@@ -369,3 +369,35 @@ def test_checkpoints_bound_the_workspace(monkeypatch):
     assert sizes[0] >= n * row
     assert sizes[1] <= 3 * (n // 50 + 50) * row + 8192
     assert sizes[2] <= 3 * 200 * row + 8192
+
+
+def test_a_budget_of_bytes_bounds_the_workspace(monkeypatch):
+    monkeypatch.setenv("TAPEC_BACKEND", "native")
+    n = 5_003
+
+    def f(x, **options):
+        def step(c, v):
+            c = np.sin(c) + 0.1 * c * x + v
+            return c, c[0] * x
+
+        rows = np.linspace(0, 1, n)
+        c, ys = tapec.scan(step, np.full(4, 0.3), rows, **options)
+        return np.sum(c) + np.sum(ys)
+
+    right = tapec.value_and_grad(f)(0.2)
+    ys = 8 * n  # of what the function keeps for itself
+    for budget, size in (("300 kB", 300_000), ("30kB", 30_000), ("8 kB", 8_000)):
+        for reverse in (False, True):
+            options = {"checkpoint": budget, "reverse": reverse}
+            g = tapec.value_and_grad(lambda x, options=options: f(x, **options))
+            found = g(0.2)
+            if not reverse:
+                close(found, right)
+            else:
+                close(found, tapec.value_and_grad(lambda x: f(x, reverse=True))(0.2))
+            assert g.stats().workspace_bytes <= size + 3 * ys + 8192
+    with pytest.raises(tapec.TapecValueError, match="bytes at least"):
+        tapec.grad(lambda x: f(x, checkpoint="300 B"))(0.2)
+    with pytest.raises(tapec.TapecValueError, match="64 kB"):
+        tapec.grad(lambda x: f(x, checkpoint="much"))(0.2)
+    close(tapec.hessian(lambda x: f(x, checkpoint="8 kB"))(0.2), tapec.hessian(f)(0.2))
