@@ -124,7 +124,12 @@ def array_reads(reads: Iterable[Read], captures: Iterable[Any]) -> list[Read]:
 
     The user's code computed with them in plain NumPy, so the trace has their values baked in.
     """
-    seen = {id(c) for c in captures}
+    seen: set[int] = set()
+    for c in captures:
+        seen.add(id(c))
+        base = getattr(c, "base", None)
+        if isinstance(base, np.ndarray) and base.dtype.kind == "c":  # ``c`` is a part of it
+            seen.add(id(base))
     found = []
     for read in reads:
         for value in read.value if type(read.value) is tuple else (read.value,):
