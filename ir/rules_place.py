@@ -65,6 +65,38 @@ def place_place(b: Rewriter, op: Op) -> Value | None:
     return b.place(inner.operands, op.attrs["shape"], [at])
 
 
+@rule("place", given="slice", group="shape")
+def place_slices(b: Rewriter, op: Op) -> Value | None:
+    """place(slices of x, each where it was cut out) -> x, if they are bands that make up x"""
+    x: Value | None = None
+    shape, axis = op.attrs["shape"], -1
+    bands: list[tuple[int, int]] = []
+    for piece, (start, step) in zip(op.operands, op.attrs["at"]):
+        inner = piece.op
+        if inner is None or inner.name != "slice":
+            return None
+        x = x or inner.operands[0]
+        if inner.operands[0] is not x or x.type.shape != shape:
+            return None
+        size, cut = piece.type.shape, -1
+        for k, (a, s, t) in enumerate(zip(inner.attrs["start"], inner.attrs["step"], step)):
+            if a != start[k] or (size[k] > 1 and (s != 1 or t != 1)):
+                return None
+            if size[k] != shape[k]:
+                if cut >= 0 or axis not in (-1, k):
+                    return None
+                cut = axis = k
+        if cut < 0:
+            return None
+        bands.append((start[cut], size[cut]))
+    end = 0
+    for first, n in sorted(bands):
+        if first != end:
+            return None
+        end += n
+    return x if end == shape[axis] else None
+
+
 #: sums of two places are merged up to this many pieces (a chain of merges is quadratic)
 MERGED_PIECES = 16
 

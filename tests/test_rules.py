@@ -397,6 +397,16 @@ example(
     lambda b, x: b.place([b.place([x], (7,), [((1,), (2,))])], (30,), [((25,), (-3,))]),
 )
 example(
+    "place_slices",
+    "f64[4,3]",
+    lambda b, x: b.concat([b.slice(x, (0, 0), (4, 1)), b.slice(x, (0, 1), (4, 2))], 1),
+    lambda b, x: b.place(
+        [b.slice(x, (2, 0), (2, 3)), b.slice(x, (0, 0), (1, 3)), b.slice(x, (1, 0), (1, 3))],
+        (4, 3),
+        [((2, 0), (1, 1)), ((0, 0), (1, 1)), ((1, 0), (5, 1))],
+    ),
+)
+example(
     "add_places",
     "f64[4] f64[3]",
     lambda b, x, y: b.add(b.pad(x, (1,), (1,)), b.place([y], (6,), [((0,), (2,))])),
