@@ -46,6 +46,8 @@ SMALL = 16
 #: more parts than ``MAX_SEGMENTS``.
 MAX_PIECES = 8
 MAX_SEGMENTS = 27
+#: Nor is a value computed from more different elements than this through such places.
+MAX_LEAVES = 1000
 
 
 #: Ops that are always a call on stored arrays.
@@ -225,12 +227,15 @@ def _leaves(
     its gathers without a map; ``computed`` is the stored value that is being computed itself."""
     kind = program.kind
     seen: set[tuple[Value, IndexMap]] = set()
+    places: dict[Value, None] = {}
     stack = [(v, m)]
     while stack:
         key = stack.pop()
         if key in seen:
             continue
         seen.add(key)
+        if len(seen) > MAX_LEAVES and places:
+            raise NotSegmentable(max(places, key=lambda v: len(v.op.operands)))  # type: ignore[union-attr]
         v, m = key
         op = v.op
         if op is None or (kind[v] != "inline" and v is not computed):
@@ -239,6 +244,8 @@ def _leaves(
         if op.name in SOURCES:
             continue
         if op.name == "place":
+            if v is not computed:
+                places[v] = None
             for k, piece in enumerate(op.operands):
                 found = piece_ranges(op, k, m)
                 if found is not None:
@@ -386,13 +393,12 @@ def _schedule(program: Program) -> None:
 def _build_bodies(program: Program, force: set[Value], stored_places: set[Value]) -> bool:
     """Build all bodies; True if something more should be stored and planning repeated."""
     count: dict[Value, int] = {}  # value → elements computed, over all nests
-    for nest in all_nests(program):
-        parts = segments(program, nest)
-        if len(parts) > MAX_SEGMENTS:
-            place = _some_place(program, nest)
-            if place is not None:
-                stored_places.add(place)
-                return True
+    cut = [(nest, segments(program, nest)) for nest in all_nests(program)]
+    many = {_some_place(program, nest) for nest, parts in cut if len(parts) > MAX_SEGMENTS}
+    if many - {None}:
+        stored_places.update(place for place in many if place is not None)
+        return True
+    for nest, parts in cut:
         for part in parts:
             if any(lo == hi for lo, hi in part):
                 continue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapec
-from tapec.codegen import compile_kernel
+from tapec.codegen import compile_kernel, plan
 from tapec.codegen.program import Nest
 from tapec.ir import parse
 
@@ -81,3 +81,20 @@ def test_a_stack_of_stacks_is_stored_by_one_nest() -> None:
     assert isinstance(nest, Nest)
     assert [(s.offset, s.strides) for s in nest.stores] == [(k, (4,)) for k in range(4)]
     assert source.workspace_bytes == 0
+
+
+def test_planning_a_product_of_many_takes_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is a tree of concatenations, which are not all computed in one loop."""
+    rounds = []
+    schedule = plan._schedule
+
+    def counted(program: Any) -> None:
+        rounds.append(program)
+        schedule(program)
+
+    monkeypatch.setattr(plan, "_schedule", counted)
+    x = np.linspace(0.999, 1.001, 100_000)
+    value, g = tapec.value_and_grad(np.prod)(x)
+    assert len(rounds) <= 4
+    assert np.isclose(value, np.prod(x), rtol=1e-10)
+    assert np.allclose(g, value / x, rtol=1e-10)
