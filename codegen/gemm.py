@@ -36,6 +36,10 @@ LIBRARY_LIMIT = 4096
 FEW_TERMS = 4
 
 
+#: Weighted sums of rows this short are loops, which keep the sum in registers.
+SHORT_ROWS = 64
+
+
 class Gemm(NamedTuple):
     """``z[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]`` with element strides.
 
@@ -113,6 +117,7 @@ def lower_dot(b: Builder, op: Op, x: Value, y: Value, follow: Op | None) -> Valu
         or batch * m * n * k <= LIBRARY_LIMIT
         or (batch > 1 and m * n * k <= 512)
         or (k <= FEW_TERMS and min(m, n) <= FEW_TERMS)
+        or (min(m, n) == 1 and 1 < max(m, n) <= min(SHORT_ROWS, k) and _rows_add_up(x, y, xm, yn))
         or 0 in (batch, m, n, k)
     ):
         shape = [xs[j] for j in (*xb, *xm)] + [ys[j] for j in yn] + [xs[j] for j in xc]
@@ -124,6 +129,13 @@ def lower_dot(b: Builder, op: Op, x: Value, y: Value, follow: Op | None) -> Valu
         product = b.mul(wide_x, wide_y)
         return b.transpose(b.reduce_sum(product, contracted) if xc else product, perm)
     return _library(b, op, x, y, (xm, yn), perm)
+
+
+def _rows_add_up(x: Value, y: Value, xm: list[int], yn: list[int]) -> bool:
+    """Whether a product of a matrix and a vector is a sum of the matrix's rows in memory."""
+    matrix, kept = (x, xm) if x.type.size >= y.type.size else (y, yn)
+    strides = _view(matrix).strides
+    return any(strides[j] == 1 for j in kept if matrix.type.shape[j] > 1)
 
 
 def _spread(b: Builder, x: Value, axes: list[int], shape: list[int], dims: list[int]) -> Value:

@@ -47,6 +47,8 @@ __all__ = ["emit_nest"]
 
 #: Below this cost a pure reduction is unrolled, to hide the latency of its additions.
 UNROLL_COST = 16
+#: Rows of at most this many vectors are summed in registers, in bodies of this many nodes.
+HELD_VECTORS, HELD_NODES = 8, 160
 #: A nest of more parts than this has its edges (parts of less than 1/EDGE of the largest)
 #: done by scalar loops.
 MANY_PARTS, EDGE = 4, 16
@@ -132,6 +134,9 @@ class _Part:
         self.splats: dict[Node, str] = {}
         self.pointers: dict[Any, str] = {}
         self.level: dict[Node, int] = {}
+        #: the sums of a row that are in registers, by vectors; the vector that is being computed
+        self.held: dict[Reducer, list[str]] = {}
+        self.piece = 0
         for node in nodes:
             level = -1
             for p, loop in enumerate(self.loops):
@@ -207,8 +212,14 @@ class _Part:
             return
         loop, k = self.loops[p], self.k
         saved = None
+        held = self._held(p)
         if loop.extent > 1:
+            before = {r: self._row(r) for r in held}
             self.index[p] = k.open_loop(loop.extent, loop.lo)
+            phis = {
+                r: [k.phi(llvm_type(r.dtype, self.w), x) for x in row] for r, row in before.items()
+            }
+            self.held = {r: list(row) for r, row in phis.items()}
             saved = (dict(self.scalar), dict(self.pointers), dict(self.splats))
         for r in self.reducers:
             if r.lanes and r.level == p:
@@ -221,7 +232,40 @@ class _Part:
                 r.flush(self._offset(0, r.strides, p + 1))
         if saved is not None:
             self.scalar, self.pointers, self.splats = saved
+            sums, self.held = self.held, {}
+            for r in held:
+                for phi, name in zip(phis[r], sums[r]):
+                    k.set_phi(phi, name)
             k.close_loop()
+            for r in held:
+                self._row(r, sums[r])
+
+    def _held(self, p: int) -> list[Reducer]:
+        """The reductions over loop ``p`` whose results are short rows along the vector axis: they
+        are summed in registers."""
+        last = len(self.loops) - 1
+        row = self.loops[last].extent
+        pieces = -(-row // self.w)
+        if p != last - 1 or len(self.nest.parts) > 1 or not row > 1 or pieces > HELD_VECTORS:
+            return []
+        if pieces * len(self.nodes) > HELD_NODES:
+            return []
+        axis = self.loops[p].last
+        return [r for r in self.reducers if not r.lanes and axis in r.op.attrs["axes"]]
+
+    def _row(self, r: Reducer, values: Sequence[str] = ()) -> list[str]:
+        """The vectors of a reduction's row in memory; ``values`` are written to it."""
+        k, w, loop = self.k, self.w, self.loops[-1]
+        pointer = self._pointer(r.result, 0, r.strides, r.dtype)
+        stride = r.strides[loop.last]
+        out = []
+        for i, at in enumerate(range(loop.lo, loop.hi, w)):
+            lanes = min(w, loop.hi - at)
+            if values:
+                store_vector(k, r.dtype, values[i], pointer, str(at), stride, w, lanes)
+            else:
+                out.append(load_vector(k, r.dtype, pointer, str(at), stride, w, lanes))
+        return out
 
     def _inner(self) -> None:
         k, w = self.k, self.w
@@ -245,6 +289,13 @@ class _Part:
         self._prepare(w)
         accs = [r.begin() for r in self.reducers]
         at = loop.lo
+        if self.held:  # all of a row at once
+            unroll = 1
+            for self.piece, at in enumerate(range(loop.lo, loop.hi, w)):
+                new = self._body(str(at), w, min(w, loop.hi - at), [a[:1] for a in accs])
+                for acc, names in zip(accs, new):
+                    acc[: len(names)] = names
+            at = loop.hi
         for u in (unroll, 1) if unroll > 1 else (1,):
             trips = (loop.hi - at) // (w * u)
             if trips > 1:
@@ -320,7 +371,7 @@ class _Part:
             if self.level[root] < last:
                 self._lanes(root, w)
         for r, root in self.reduce_roots:
-            if not r.lanes:
+            if not r.lanes and r not in self.held:
                 self._pointer(r.result, 0, r.strides, r.dtype)
             if self.level[root] < last:
                 self._lanes(root, w)
@@ -373,7 +424,10 @@ class _Part:
         out: list[list[str]] = []
         for (r, root), acc in zip(self.reduce_roots, accs):
             out.append([])
-            if not r.lanes:
+            if r in self.held:
+                sums = self.held[r]
+                sums[self.piece] = self._reduced(r, root, w, sums[self.piece])
+            elif not r.lanes:
                 pointer = self._pointer(r.result, 0, r.strides, r.dtype)
                 stride = 1 if single else r.strides[self.loops[-1].last]
                 old = load_vector(k, r.dtype, pointer, index, stride, w, lanes)
