@@ -48,7 +48,7 @@ __all__ = ["emit_nest"]
 #: Below this cost a pure reduction is unrolled, to hide the latency of its additions.
 UNROLL_COST = 16
 #: Rows of at most this many vectors are summed in registers, in bodies of this many nodes.
-HELD_VECTORS, HELD_NODES = 8, 160
+HELD_VECTORS, HELD_NODES = 16, 160
 #: A nest of more parts than this has its edges (parts of less than 1/EDGE of the largest)
 #: done by scalar loops.
 MANY_PARTS, EDGE = 4, 16
