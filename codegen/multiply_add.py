@@ -10,12 +10,17 @@ Machines without fused multiply-add get two instructions, as written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from tapec.codegen.body import Node
 from tapec.ir.core import Function, Op, Value, walk
 
 __all__ = ["contractions", "fused_products"]
+
+
+_PRODUCTS = frozenset(("mul", "strong_mul", "null_mul"))
 
 
 def _is(node: Node, name: str) -> bool:
@@ -25,7 +30,7 @@ def _is(node: Node, name: str) -> bool:
 def _product(node: Node) -> bool:
     while _is(node, "neg"):
         node = node.args[0]
-    return node.kind == "op" and node.op is not None and node.op.name.endswith("mul")
+    return node.kind == "op" and node.op is not None and node.op.name in _PRODUCTS
 
 
 def fused_products(
@@ -62,29 +67,27 @@ def contractions(fn: Function) -> frozenset[Op]:
     """For straight-line code: the products, and the sums that use them, of which LLVM may make
     one instruction (it does so where it optimises)."""
     ops = list(walk(fn.block))
-    once: dict[Value, bool] = dict.fromkeys(fn.results, False)
+    uses = Counter(chain.from_iterable([op.operands for op in ops]))
+    uses.update(fn.results)
     for op in ops:
         for region in op.regions:
-            once.update(dict.fromkeys(region.results, False))
-    for op in ops:
-        for v in op.operands:
-            once[v] = v not in once
+            uses.update(region.results)
     out: set[Op] = set()
     for op in ops:
         if op.name not in ("add", "sub") or op.results[0].type.dtype.kind != "f":
             continue
-        x, y = [_source(v) for v in op.operands]
+        x, y = map(_is_product, op.operands)
         if x == y:
             continue
         product = op.operands[0 if x else 1].op
-        if product is not None and product.name == "mul" and once[product.results[0]]:
+        if product is not None and product.name == "mul" and uses[product.results[0]] == 1:
             out.update((product, op))
     return frozenset(out)
 
 
-def _source(v: Value) -> bool:
+def _is_product(v: Value) -> bool:
     """Whether a value is a product, or minus one."""
     op = v.op
     while op is not None and op.name == "neg":
         op = op.operands[0].op
-    return op is not None and op.name.endswith("mul")
+    return op is not None and op.name in _PRODUCTS
