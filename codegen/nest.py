@@ -36,7 +36,15 @@ from tapec.codegen.scalars import (
     reduce_step,
 )
 from tapec.codegen.target import host
-from tapec.codegen.vectors import load_vector, memory_type, splat, store_interleaved, store_vector
+from tapec.codegen.vectors import (
+    load_vector,
+    memory_type,
+    plus,
+    splat,
+    store_interleaved,
+    store_vector,
+    times,
+)
 from tapec.ir.core import BOOL, I64, DType, Value
 from tapec.ir.opdef import OPS
 
@@ -168,10 +176,10 @@ class _Part:
             if not s:
                 continue
             if loop.extent == 1:
-                text = _plus(em, text, str(s * loop.lo))
+                text = plus(em, text, str(s * loop.lo))
                 continue
             term = self.index[p] if s == 1 else em.let(f"mul i64 {self.index[p]}, {s}")
-            text = _plus(em, text, term)
+            text = plus(em, text, term)
         return text
 
     def _pointer(self, value: Value, offset: int, strides: Sequence[int], dtype: DType) -> str:
@@ -326,7 +334,7 @@ class _Part:
     def _copies(self, index: str, u: int, w: int, accs: list[list[str]]) -> list[list[str]]:
         out: list[list[str]] = [[] for _ in accs]
         for c in range(u):
-            at = index if c == 0 else _plus(self.k.em, index, str(c * w))
+            at = index if c == 0 else plus(self.k.em, index, str(c * w))
             new = self._body(at, w, w, [[a[c]] if a else [] for a in accs])
             for o, names in zip(out, new):
                 o.extend(names)
@@ -532,7 +540,7 @@ class _Part:
         p = next(q for q, loop in enumerate(self.loops) if loop.axes >> axis & 1)
         i = index if p == len(self.loops) - 1 else self.index[p]
         term = i if coef == 1 else em.let(f"mul i64 {i}, {coef}")
-        return _plus(em, str(off), term)
+        return plus(em, str(off), term)
 
     def _iota(self, node: Node, w: int, index: str) -> str:
         em = self.k.em
@@ -562,10 +570,10 @@ class _Part:
             axis, coef, off = t
             if w > 1 and axis >= 0 and vector_bits >> axis & 1:
                 lane_stride += coef * strides[j]
-                i = _plus(em, str(off * strides[j]), _times(em, index, coef * strides[j]))
-                base = _plus(em, base, i)
+                i = plus(em, str(off * strides[j]), times(em, index, coef * strides[j]))
+                base = plus(em, base, i)
             else:
-                base = _plus(em, base, _times(em, self._affine_index(t, index, last), strides[j]))
+                base = plus(em, base, times(em, self._affine_index(t, index, last), strides[j]))
         varying = []
         for a, j in zip(node.args, axes):
             wide = w > 1 and self.level[a] == last
@@ -574,7 +582,7 @@ class _Part:
             else:
                 x = self._arg(a, 1) if a.kind != "const" else str(a.text)
                 x = convert(em, x, a.dtype, I64, 1) if a.kind != "const" else x
-                base = _plus(em, base, _times(em, x, strides[j]))
+                base = plus(em, base, times(em, x, strides[j]))
         mt = memory_type(node.dtype)
         pointer = em.let(f"getelementptr {mt}, ptr {k.pointer(source)}, i64 {base}")
         if not varying:
@@ -585,26 +593,8 @@ class _Part:
             at = str(lane * lane_stride)
             for vec, dt, s in varying:
                 e = em.let(f"extractelement {llvm_type(dt, w)} {vec}, i64 {lane}")
-                at = _plus(em, at, _times(em, convert(em, e, dt, I64, 1), s))
+                at = plus(em, at, times(em, convert(em, e, dt, I64, 1), s))
             q = em.let(f"getelementptr {mt}, ptr {pointer}, i64 {at}")
             e = em.let(f"load {mt}, ptr {q}")
             x = em.let(f"insertelement {vt} {x}, {mt} {e}, i64 {lane}")
         return em.let(f"icmp ne {vt} {x}, zeroinitializer") if node.dtype is BOOL else x
-
-
-def _plus(em: Any, a: str, b: str) -> str:
-    if a == "0":
-        return b
-    if b == "0":
-        return a
-    if a[0] != "%" and b[0] != "%":
-        return str(int(a) + int(b))
-    return str(em.let(f"add i64 {a}, {b}"))
-
-
-def _times(em: Any, a: str, s: int) -> str:
-    if s == 1 or a == "0":
-        return a
-    if a[0] != "%":
-        return str(int(a) * s)
-    return str(em.let(f"mul i64 {a}, {s}"))

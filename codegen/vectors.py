@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tapec.codegen.scalars import llvm_type, reduce_step
+from tapec.codegen.scalars import Emitter, llvm_type, reduce_step
 from tapec.ir.core import BOOL, DType
 
 if TYPE_CHECKING:
     from tapec.codegen.kernel import KernelEmitter
 
-__all__ = ["fold_lanes", "load_vector", "memory_type", "splat", "store_interleaved", "store_vector"]
+__all__ = [
+    "fold_lanes", "load_vector", "memory_type", "plus", "splat", "store_interleaved",
+    "store_vector", "times",
+]  # fmt: skip
 
 
 def memory_type(dtype: DType) -> str:
@@ -132,3 +135,23 @@ def fold_lanes(k: KernelEmitter, kind: str, dtype: DType, vectors: list[str], w:
         w = half
         x = reduce_step(em, kind, dtype, w, parts[0], parts[1])
     return x
+
+
+def plus(em: Emitter, a: str, b: str) -> str:
+    """The sum of two indices, names or numbers."""
+    if a == "0":
+        return b
+    if b == "0":
+        return a
+    if a[0] != "%" and b[0] != "%":
+        return str(int(a) + int(b))
+    return em.let(f"add i64 {a}, {b}")
+
+
+def times(em: Emitter, a: str, s: int) -> str:
+    """A multiple of an index."""
+    if s == 1 or a == "0":
+        return a
+    if a[0] != "%":
+        return str(int(a) * s)
+    return em.let(f"mul i64 {a}, {s}")
