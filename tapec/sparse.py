@@ -493,7 +493,8 @@ def _coefficients(stored: Stored, path: _Path) -> Any:
         if key in values:
             pieces.append(reshape(values[key], shape))
         else:
-            none = np.zeros(shape) if none is None else none
+            if none is None:
+                none = np.zeros(shape, path.program.fn.results[path.slot].type.dtype.np)
             pieces.append(as_tracer(tape, none))
     flat = concat(pieces, len(shape) - 1)
     if stored.first is not None:

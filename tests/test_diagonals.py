@@ -114,6 +114,21 @@ def test_paths_with_other_diagonals() -> None:
         np.testing.assert_allclose(j(point).toarray(), tapec.jacobian(f)(point), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_paths_with_fewer_diagonals(dtype: Any) -> None:
+    def f(x: Any) -> Any:
+        if x[0] > 0:
+            return x[1:-1] * x[:-2] + np.sin(x[2:])
+        return x[1:-1] * x[:-2]
+
+    x = RNG.uniform(1, 2, 9).astype(dtype)
+    j = tapec.sparse_jacobian(f)
+    for point in (x, -x, 2 * x):
+        got = j(point)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got.toarray(), tapec.jacobian(f)(point), rtol=1e-6)
+
+
 def test_results_stay_when_the_function_is_called_again() -> None:
     h = tapec.sparse_hessian(lambda x: np.sum(x[1:] ** 2 * x[:-1]))
     x = np.arange(6.0)
