@@ -103,6 +103,9 @@ class Joiner:
             _active.joiner = before
             if any(t.tape is not tape or t.id != at for t, tape, at in self._shared):
                 self.sound = False
+            # Copies and their helper refer to each other, and to what the function captured.
+            self._copies.clear()
+            self._shared.clear()
 
     # -- functions ------------------------------------------------------------------
 

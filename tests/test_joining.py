@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -824,3 +826,32 @@ def test_results_written_into_arrays(monkeypatch):
     dh = tapec.grad(h)
     assert dh(-1.0) == 1.0 and not log
     assert dh(1.0) == 2.0 and log
+
+
+def test_joining_keeps_nothing_alive(monkeypatch):
+    monkeypatch.setenv("TAPEC_JOIN", "1")
+
+    def make():
+        w = np.ones(1000)
+        ref = weakref.ref(w)
+
+        def part(v):
+            return np.sum(w * v) if v[0] > 0 else np.sum(v)
+
+        def f(x):
+            return part(x) if x[1] > 0 else 2 * part(x)
+
+        g = tapec.grad(f)
+        for sign in (1.0, -1.0):
+            g(np.full(1000, sign))
+        return g, ref
+
+    tapec.grad(lambda x: x * x if x > 0 else x)(1.0)
+    gc.collect()
+    gc.disable()
+    try:
+        g, ref = make()
+        del g
+        assert ref() is None
+    finally:
+        gc.enable()
