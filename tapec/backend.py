@@ -234,7 +234,7 @@ class NativeProgram(Compiled):
         #: reference to the method that lets calls arrive there
         self.native_fn: Function | None = native_fn
         results = [
-            Boxed("array" if box == "complex" else box, t)  # type: ignore[arg-type]
+            Boxed(box, t)  # type: ignore[arg-type]
             for box, t in zip(self.native_boxes, packed.results)
         ]
         load = _loader(native_fn, args, results, shape, self.stable, checked or ())
@@ -258,9 +258,6 @@ class NativeProgram(Compiled):
         inputs += self._seed_arrays(seeds)
         inputs += [native_array(a, spec) for a, spec in self.copied]
         values = list(self._native(inputs))
-        for k, box in enumerate(self.native_boxes):
-            if box == "complex":
-                values[k] = values[k].item()
         return program.rebuild(values)
 
     def settle(self) -> None:
@@ -374,7 +371,7 @@ def _direct_arguments(
 def _structure(program: Program) -> tuple[Any] | None:
     """The result as nested tuples and lists of result indices (in a 1-tuple); None if it has
     other containers or constants."""
-    results = [x for x in program.leaves if isinstance(x, Result) and x.box != "complex"]
+    results = [x for x in program.leaves if isinstance(x, Result)]
     if len(results) < len(program.leaves):
         return None
     tree = program.treedef.unflatten([_Index(x.slot) for x in results])

@@ -163,7 +163,7 @@ class Mapped:
         return found, n
 
 
-_WEAK = {"f": "float", "c": "complex", "i": "int"}
+_WEAK = {"f": "float", "i": "int"}
 
 
 def _argument(fn: Any, treedef: PyTreeSpec, leaf: int) -> str:

@@ -231,7 +231,7 @@ class Dispatcher:
                 f"its dtype is {type.dtype.np}; convert it with .astype(float)"
             )
         if leaf.weak:
-            return Spec({"f": "float", "c": "complex"}.get(type.dtype.kind, "int"), type)
+            return Spec("float" if type.dtype.kind == "f" else "int", type)
         return Spec("array", type)
 
     # -- calling --------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def inline(tape: Any, program: Program, traced: Traced, seeds: Sequence[Any]) ->
     values = tape.inline(program.fn, given)
     for x in program.leaves:
         # What would be a Python number outside of a trace takes the dtype of what it meets.
-        if isinstance(x, Result) and x.box in ("float", "int", "complex"):
+        if isinstance(x, Result) and x.box in ("float", "int"):
             values[x.slot].kind = weak_kind(values[x.slot].type)
     return program.rebuild(values)
 

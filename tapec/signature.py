@@ -19,7 +19,7 @@ import numpy as np
 
 from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
-from tapec.ir.core import C128, F64, DType, Type, dtype_of
+from tapec.ir.core import F64, DType, Type, dtype_of
 
 if TYPE_CHECKING:
     from optree import PyTreeSpec
@@ -32,7 +32,7 @@ __all__ = [
 
 class Spec(NamedTuple):
     """A traced leaf.  ``kind``: ``float`` (also a Python int that is differentiated),
-    ``complex``, ``int`` (only of tracers), ``scalar`` (NumPy scalar) or ``array``."""
+    ``int`` (only of tracers), ``scalar`` (NumPy scalar) or ``array``."""
 
     kind: str
     type: Type
@@ -40,7 +40,7 @@ class Spec(NamedTuple):
     @property
     def weak(self) -> bool:
         """Python scalars take the dtype of what they meet (NEP 50)."""
-        return self.kind in ("float", "int", "complex")
+        return self.kind in ("float", "int")
 
 
 class Static(NamedTuple):
@@ -53,7 +53,6 @@ class Static(NamedTuple):
 Key = Spec | Static
 
 FLOAT = Spec("float", Type(F64))
-COMPLEX = Spec("complex", Type(C128))
 _arrays: dict[tuple[np.dtype[Any], tuple[int, ...]], Spec] = {}
 _scalars: dict[np.dtype[Any], Spec] = {}
 
@@ -81,8 +80,6 @@ def describe(leaf: Any, differentiated: bool, name: Callable[[], str]) -> Key:
         return spec
     if cls is int and differentiated:
         return FLOAT
-    if cls is complex:
-        return COMPLEX
     if isinstance(leaf, np.generic):
         spec = _scalars.get(leaf.dtype)
         if spec is None:

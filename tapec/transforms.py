@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tapec import trees
 from tapec.errors import TapecTypeError, TapecValueError
 from tapec.holomorphic import by_complex, check_complex, joined, real_outputs, real_parts
-from tapec.ir.core import BOOL, C128, F64, I64, Function, Type
+from tapec.ir.core import BOOL, F64, I64, Function, Type
 from tapec.ir.deferred import factored, jvp, param_types, result_types, select, simplify, vjp
 from tapec.jacobians import Blocks, Sweep, blocks_of, select_results
 from tapec.signature import Spec
@@ -68,7 +68,7 @@ class Transform(NamedTuple):
 
 class Result(NamedTuple):
     """Place of kernel result ``slot`` in what the user gets, and how it is boxed:
-    ``float``, ``int``, ``bool``, ``complex``, ``scalar`` (NumPy scalar) or ``array``."""
+    ``float``, ``int``, ``bool``, ``scalar`` (NumPy scalar) or ``array``."""
 
     slot: int
     box: str
@@ -97,7 +97,7 @@ class Program(NamedTuple):
         )
 
 
-_BOXES = {F64: "float", I64: "int", BOOL: "bool", C128: "complex"}
+_BOXES = {F64: "float", I64: "int", BOOL: "bool"}
 
 
 def _box(type: Type) -> str:

@@ -23,6 +23,7 @@ everything below this level sees real leaves only; ``unflatten`` joins them agai
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -127,19 +128,30 @@ def _parts_of(p: Any) -> Any:
     return (p.re, p.im), None, ("real", "imag")
 
 
+_registering = threading.Lock()
+_registered: list[bool] = []
+
+
 @functools.cache
 def _optree() -> Any:
     import optree
 
+    with _registering:
+        if not _registered:
+            _register(optree)
+            _registered.append(True)
+    return optree
+
+
+def _register(optree: Any) -> None:
     for cls, make in ((Pair, join), (Conjugate, _join_conjugate)):
         node: Any = cls
         optree.register_pytree_node(
             node,
             _parts_of,
-            lambda _, parts, make=make: make(*parts),  # type: ignore[misc]
+            lambda _, parts, make=make: make(*parts),
             namespace=NAMESPACE,
         )
-    return optree
 
 
 def map_pairs(f: Callable[[Pair], Any], tree: Any) -> Any:
