@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapec import trees
-from tapec.errors import ConversionError, TapecTypeError
+from tapec.errors import ConversionError, TapecError, TapecIndexError, TapecTypeError
 from tapec.ir.core import Function, Type
 from tapec.signature import Flat, Spec, argument_names
 from tapec.source import describe_site
@@ -163,6 +163,8 @@ def _traced(
             returned = body(*args, **kwargs)
         except RecursionError as error:
             raise _recursion(error, subject) from None
+        except IndexError as error:
+            raise _plain_array_indexed(error) from None
         out_leaves, treedef = trees.flatten(returned)
         must = lift_constants(treedef) if lift_constants else (False,) * len(out_leaves)
         results: list[Output | Constant] = []
@@ -180,6 +182,20 @@ def _traced(
     concrete = all(isinstance(c, np.ndarray) for c in captures)
     notes = tuple(dict.fromkeys([f"{describe_site(site)}: {why}" for site, why in tape.notes]))
     return Traced(fn, subject, flat, captures, results, treedef, text, concrete, notes)
+
+
+def _plain_array_indexed(error: IndexError) -> IndexError:
+    """NumPy's complaint about ``plain[index]`` for an array of traced indices, with the way out."""
+    if isinstance(error, TapecError) or not str(error).startswith("only integers, slices"):
+        return error
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: " if trace else ""
+    return TapecIndexError(
+        f"{place}{error}; instead: to index a plain NumPy array by an array of traced indices, "
+        "write tapec.numpy.array(array)[index], or use np.take"
+    )
 
 
 _depth_lock = threading.Lock()
