@@ -92,6 +92,7 @@ _NO_MEANING: dict[str, set[str]] = {
 #: by NumPy or SciPy when the program runs
 _ON_HOST = {
     "numpy.linalg": {"eig", "eigvals"},
+    "scipy.special": {"lambertw"},
     "scipy.linalg": _words(
         """eig eigvals fractional_matrix_power logm orthogonal_procrustes polar signm
         solve_continuous_are solve_discrete_are sqrtm"""

@@ -47,6 +47,18 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
+CASES += [
+    *[(lambda x, n=n, d=d: getattr(ts, n)(2, x, derivative=d), (X,)) for n in ("spherical_jn", "spherical_yn", "spherical_in", "spherical_kn") for d in (False, True)],
+    (lambda x: ts.riccati_jn(2, x)[1], (1.3,)), (lambda x: ts.riccati_yn(2, x)[1], (1.3,)), (lambda x: ts.lmbda(2, x)[1], (1.3,)), (lambda x: ts.assoc_laguerre(x, 3, 1.5), (X,)),
+    (lambda x: ts.diric(x, 4), (np.array([0.0, 1.2, 2.5]),)), (lambda x: np.real(ts.lambertw(x)), (X,)), (lambda x: np.real(ts.lambertw(-x / 10, -1)), (X,)),
+    (lambda x, y: sp.agm(x, y), (X, X[::-1] + 0.05)), (lambda x: sp.kolmogorov(x), (X,)), (lambda x: sp.kolmogorov(x), (np.array([0.1, 0.99, 1.01]),)),
+]  # fmt: skip
+
+
+def test_carlson_rc() -> None:
+    check(lambda x, y: sp.elliprc(x, y), X, X[::-1] + 0.05, rtol=1e-11, tol=1e-6, second=False)
+
+
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_special(case: int) -> None:
     fn, args = CASES[case]

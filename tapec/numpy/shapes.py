@@ -246,7 +246,7 @@ def hstack(tup: Any, *, dtype: Any = None, casting: str = "") -> Tracer:
     return concatenate(xs, 0 if xs[0].type.ndim == 1 else 1)
 
 
-@implements(np.vstack)
+@implements(np.vstack, "row_stack")
 def vstack(tup: Any, *, dtype: Any = None, casting: str = "") -> Tracer:
     return concatenate([atleast_2d(x) for x in _joinable(tup, dtype)], 0)
 

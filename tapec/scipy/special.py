@@ -25,12 +25,26 @@ from tapec.numpy.reductions import reduced
 from tapec.numpy.registry import axes_of, int_argument
 from tapec.numpy.ufuncs import real_float
 from tapec.primitives import binary, cast, operands, reshape, select, unary
+from tapec.scipy._special_more import (
+    assoc_laguerre,
+    diric,
+    lambertw,
+    lmbda,
+    riccati_jn,
+    riccati_yn,
+    spherical_in,
+    spherical_jn,
+    spherical_kn,
+    spherical_yn,
+)
 from tapec.tape import is_traced
 from tapec.tracer import FUNCTIONS, UFUNCS, Tracer
 
 __all__ = [
-    "comb", "factorial", "ivp", "jvp", "kvp", "log_softmax", "logsumexp", "multigammaln", "perm",
-    "polygamma", "sinc", "softmax", "softplus", "yvp", "zeta",
+    "assoc_laguerre", "comb", "diric", "factorial", "ivp", "jvp", "kvp", "lambertw", "lmbda",
+    "log_softmax", "logsumexp", "multigammaln", "perm", "polygamma", "riccati_jn", "riccati_yn",
+    "sinc", "softmax", "softplus", "spherical_in", "spherical_jn", "spherical_kn", "spherical_yn",
+    "yvp", "zeta",
 ]  # fmt: skip
 
 
