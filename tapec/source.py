@@ -36,13 +36,15 @@ class Site(NamedTuple):
 NOWHERE = Site(None)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__))
 _INTERNAL = tuple(
     path + os.sep
     for path in (
         _HERE,
         os.path.realpath(os.path.join(_HERE, "ir")),
         os.path.realpath(os.path.join(_HERE, "codegen")),
-        os.path.dirname(os.path.abspath(np.__file__)),
+        _NUMPY,
+        os.path.join(os.path.dirname(_NUMPY), "scipy"),
     )
 )
 #: Forget everything beyond this many code objects, and bytes of bytecode (programs that

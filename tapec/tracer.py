@@ -305,7 +305,10 @@ class Tracer(Operators):
                 name = "" if module.endswith("_special_matrices") else called
             frame = frame.f_back
         if name:
-            self._refuse(f"scipy.linalg.{name}", f"use tapec.scipy.linalg.{name}")
+            from tapec.scipy.linalg import __all__ as ours
+
+            way = f"use tapec.scipy.linalg.{name}" if name in ours else "call it on plain arrays"
+            self._refuse(f"scipy.linalg.{name}", way)
 
     def __copy__(self) -> Tracer:
         return self.copy()

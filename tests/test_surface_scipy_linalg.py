@@ -101,11 +101,27 @@ def test_plain_scipy_names_the_way(name: str) -> None:
     def f(a: Any) -> Any:
         return getattr(sl, name)(*([a, a] if name == "solve_triangular" else [a]))[0]
 
-    with pytest.raises(TypeError, match=f"tapec.scipy.linalg.{name}"):
+    with pytest.raises(TypeError, match=rf"linalg.py:\d+: .*tapec.scipy.linalg.{name}"):
         tapec.grad(lambda a: np.sum(f(a)))(S)
 
 
+def test_null_space() -> None:
+    """The projector does not depend on the basis: I - A⁺ A."""
+    a, w = C.T.copy(), B
+
+    def loss(x: Any) -> Any:
+        basis = tl.null_space(x)
+        return np.sum(w * (basis @ basis.T))
+
+    def other(x: Any) -> Any:
+        return np.sum(w * (np.eye(3) - np.linalg.pinv(x) @ x))
+
+    np.testing.assert_allclose(tapec.grad(loss)(a), tapec.grad(other)(a), atol=1e-12)
+
+
 def test_errors() -> None:
+    with pytest.raises(TypeError, match=r"linalg.py:\d+: .*schur.*plain arrays"):
+        tapec.grad(lambda a: np.sum(tl.schur(a)[0]))(A)
     with pytest.raises(NotImplementedError, match="complex"):
         tapec.grad(lambda a: np.sum(tl.logm(a)))(np.diag([-1.0, 2.0]))
     with pytest.raises(np.linalg.LinAlgError):
