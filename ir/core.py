@@ -150,12 +150,14 @@ class Loc(NamedTuple):
 
 
 class Dense:
-    """An array constant as an attribute value: read-only, hashable by content."""
+    """An array constant as an attribute value: read-only, in native byte order, hashable."""
 
     __slots__ = ("_hash", "array")
 
     def __init__(self, array: Any) -> None:
         a = np.array(array, order="C", copy=True)
+        if not a.dtype.isnative:
+            a = a.astype(a.dtype.newbyteorder("="))
         a.flags.writeable = False
         self.array = a
         self._hash = hash((a.dtype.str, a.shape, a.tobytes()))

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import tapec
+from tapec.ir.core import Dense
 
 HERE = "test_bad_input.py"
 
@@ -204,3 +206,15 @@ def test_hvp_vector_must_match():
 def test_dump_of_an_unknown_stage():
     with pytest.raises(ValueError, match=r"stage 'poetry'.*opt"):
         tapec.grad(vector).dump("poetry", 1.0)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i8", ">i4", ">c16", ">c8"])
+def test_constants_of_other_byte_order(dtype: str) -> None:
+    x = np.array([1.0, 2.0, 3.0])
+    made = tapec.grad(lambda x: np.sum(np.real(np.array([5, 7, 9], dtype=dtype) * x)))(x)
+    assert made.dtype == np.float64
+    assert_array_equal(made, [5, 7, 9])
+    native = np.arange(3)[::-1]
+    swapped = native.astype(">i8")
+    assert_array_equal(tapec.grad(lambda x: x[np.array(swapped)] @ native)(x), native[native])
+    assert Dense(swapped) == Dense(native)

@@ -22,6 +22,7 @@ try:
     from suite.case import Case
     from suite.cases import cases, tiny
     from suite.report import render, summaries
+    from suite.runner import Runner, read
 finally:
     sys.path.remove(str(SUITE.parent))
 
@@ -97,3 +98,28 @@ def test_report_shows_what_is_there_and_what_is_missing() -> None:
     text = render(chosen, rows)
     assert "no: 2.00 × too slow" in text
     assert "0 of 1 met" in text
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "results.jsonl"
+    case = tiny()["rosenbrock n=37"]
+    asked: list[str] = []
+
+    def run(
+        self: Runner, request: dict[str, object], cache: str | None = None
+    ) -> dict[str, object]:
+        asked.append(str(request["tool"]))
+        return {"min": 1e-6, "first": 1e-3, "error": None}
+
+    monkeypatch.setattr(Runner, "run", run)
+    tools = ["numpy", "tapec", "c"]
+    Runner(output, {}, None, str).case(case, tools, 1, 0.0)
+    assert asked == ["numpy", "tapec", "c"]
+    asked.clear()
+    Runner(output, {}, None, str, read([output])).case(case, tools, 2, 0.0)
+    assert asked == ["numpy", "tapec", "c"]
+    assert [row["round"] for row in read([output])] == [0, 0, 0, 1, 1, 1]
+    asked.clear()
+    late = Runner(output, {}, None, str, read([output]), deadline=0.0)
+    late.case(case, tools, 3, 0.0)
+    assert late.stopped and not asked

@@ -4,16 +4,20 @@
     python benchmarks/suite --quick                  # the small cases, short timings; prints
     python benchmarks/suite --only gmm --tools tapec,c,jax --rounds 2
     python benchmarks/suite --python torch=/path/to/python   # an interpreter that has torch
+    python benchmarks/suite --resume --minutes 11   # a part: goes on where the last run stopped
     python benchmarks/suite --report                 # the tables again, from results.jsonl
 
-Measurements are appended to ``benchmarks/results.jsonl``; a run without ``--append`` starts
-it anew.
+Measurements are appended to ``benchmarks/results.jsonl``; a run without ``--append``
+or ``--resume`` starts it anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 import sys
+import time
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
@@ -51,6 +55,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", action="append", default=[], metavar="TOOL=PATH")
     parser.add_argument("--output", type=Path, default=FOLDER / "results.jsonl")
     parser.add_argument("--append", action="store_true", help="keep earlier measurements")
+    parser.add_argument("--resume", action="store_true", help="measure only what is missing")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then stop and report")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parser.add_argument("--results", type=Path, help="where the tables go (default: RESULTS.md)")
     options = parser.parse_args()
@@ -71,10 +77,13 @@ def main() -> int:
     }
     tools = options.tools.split(",") if options.tools else list(TOOLS)
     if not options.report:
-        if not options.append:
+        if not (options.append or options.resume):
             options.output.unlink(missing_ok=True)
         pythons = dict(pair.split("=", 1) for pair in options.python)
-        runner = Runner(options.output, pythons, options.cpu, lambda s: print(s, flush=True))
+        done = read([options.output]) if options.resume and options.output.exists() else []
+        end = time.monotonic() + 60 * options.minutes
+        say = functools.partial(print, flush=True)
+        runner = Runner(options.output, pythons, options.cpu, say, done, end)
         rounds = options.rounds or (1 if options.quick else 3)
         budget = options.budget or (0.1 if options.quick else 0.4)
         for case in chosen.values():
@@ -83,6 +92,8 @@ def main() -> int:
             for name in CACHED:
                 if name in chosen:
                     runner.disk_cache(chosen[name], rounds)
+        if runner.stopped:
+            print("stopped before the end; --resume goes on")
         for tool, reason in runner.missing.items():
             print(f"{tool} was left out: {reason}")
     notes = FOLDER / "NOTES.md"

@@ -7,11 +7,13 @@ measurement is appended to the results file as one JSON line as soon as it is th
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ SLOW = 40.0
 
 
 class Runner:
-    """Runs requests; ``pythons`` maps tools to interpreters other than this one."""
+    """Runs requests; ``pythons`` maps tools to interpreters other than this one.
+
+    What ``done`` holds is not measured again; after ``deadline`` nothing is started any more.
+    """
 
     def __init__(
         self,
@@ -36,6 +41,8 @@ class Runner:
         pythons: dict[str, str],
         cpu: int | None,
         log: Callable[[str], None] = print,
+        done: Iterable[dict[str, Any]] = (),
+        deadline: float = math.inf,
     ) -> None:
         self.output = output
         self.pythons = pythons
@@ -45,6 +52,10 @@ class Runner:
         pinned = cpu is not None and shutil.which("taskset") is not None
         self.prefix = ["taskset", "-c", str(cpu)] if pinned else []
         self.missing: dict[str, str] = {}
+        #: Measurements that are there already; when to stop (``time.monotonic``).
+        self.done = list(done)
+        self.deadline = deadline
+        self.stopped = False
 
     def environment(self, cache: str | None) -> dict[str, str]:
         dropped = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "XLA_FLAGS")
@@ -89,25 +100,42 @@ class Runner:
         order = sorted((t for t in case.tools if t in tools), key=lambda t: t != case.reference)
         if case.reference not in order:
             order.insert(0, case.reference)
-        given_up: set[str] = set()
+        had = [row for row in self.done if row["case"] == case.name and "round" in row]
+        done = {(row["round"], row["tool"]) for row in had}
+        given_up = {row["tool"] for row in had if "failed" in row or row.get("first", 0.0) > SLOW}
+        left = [
+            (turn, tool)
+            for turn in range(rounds)
+            for tool in order
+            if (turn, tool) not in done and tool not in given_up
+        ]
         with tempfile.TemporaryDirectory(prefix="suite-") as folder:
             request = {"case": case.name, "budget": budget, "reference": f"{folder}/reference.npz"}
-            for turn in range(rounds):
-                for tool in order:
-                    if tool in given_up or tool in self.missing:
-                        continue
-                    row = self.run({**request, "tool": tool})
-                    if "skipped" in row:
-                        self.missing[tool] = row["skipped"]
-                        continue
-                    row.update(case=case.name, tool=tool, round=turn)
-                    self.save(row)
-                    self.log(line(row))
-                    if "failed" in row or row.get("first", 0.0) > SLOW:
-                        given_up.add(tool)
+            if left and time.monotonic() < self.deadline and left[0][1] != case.reference:
+                self.run({**request, "tool": case.reference})  # for the others' errors
+            for turn, tool in left:
+                if tool in given_up or tool in self.missing:
+                    continue
+                if time.monotonic() > self.deadline:
+                    self.stopped = True
+                    return
+                row = self.run({**request, "tool": tool})
+                if "skipped" in row:
+                    self.missing[tool] = row["skipped"]
+                    continue
+                row.update(case=case.name, tool=tool, round=turn)
+                self.save(row)
+                self.log(line(row))
+                if "failed" in row or row.get("first", 0.0) > SLOW:
+                    given_up.add(tool)
 
     def disk_cache(self, case: Case, rounds: int) -> None:
         """The first gradient of a second process, against what the trace alone takes."""
+        if any(row["case"] == case.name and "disk_cache" in row for row in self.done):
+            return
+        if time.monotonic() > self.deadline:
+            self.stopped = True
+            return
         best: dict[str, float] = {}
         for _ in range(rounds):
             with tempfile.TemporaryDirectory(prefix="suite-") as cache:
