@@ -4,7 +4,7 @@ For a solution that is differentiable itself, see ``tapec.odeint``.
 
 >>> import numpy as np
 >>> def decay(t, y): return -1000.0 * (y - np.cos(t))
->>> found = solve_ivp(decay, (0.0, 1.0), [0.0], method="BDF")
+>>> found = solve_ivp(decay, (0.0, 1.0), [0.0], method="Radau")
 >>> found.success, found.njev > 0
 (True, True)
 """
