@@ -67,6 +67,8 @@ def cost(v: Value, kind: Mapping[Value, str]) -> float:
 
 def repeated(fn: Function, kind: Mapping[Value, str]) -> set[Value]:
     """Inline values that would be computed in several levels at too high a cost."""
+    if "inline" not in kind.values():
+        return set()
     level: dict[Value, int] = {}
     crossing: set[Value] = set()  # inline values with a user in a later level
     for op in fn.ops:

@@ -23,7 +23,7 @@ from tapec.ir.dce import dce
 __all__ = ["factored"]
 
 #: Longer functions are scalar code whose compile time counts.
-MOST_OPS = 3000
+MOST_OPS = 1500
 
 #: A sign and a value.
 Term = tuple[int, Value]
