@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapec import trees
 from tapec.api import grad, jit
 from tapec.batching import vmap
 from tapec.coloring import bidirectional, columns, star
@@ -33,6 +33,7 @@ from tapec.errors import TapecTypeError, TapecValueError
 from tapec.ir.diagonals import Diagonal, diagonals
 from tapec.ir.sparsity import distinct
 from tapec.ir.sparsity import sparsity as _sparsity
+from tapec.pattern import Pattern
 from tapec.points import jvp, vjp
 from tapec.primitives import concat, gather, reshape
 from tapec.signature import Spec
@@ -45,98 +46,18 @@ __all__ = ["Pattern", "sparse_hessian", "sparse_jacobian", "sparsity"]
 Array = np.ndarray[Any, Any]
 #: Coefficients that are computed along diagonals, at most, per entry that is one.
 DENSE = 2
-
-
-class Pattern(NamedTuple):
-    """The structural non-zeros of a matrix: ``rows`` and ``cols``, sorted by rows."""
-
-    rows: Array
-    cols: Array
-    shape: tuple[int, int]
-
-    @property
-    def nnz(self) -> int:
-        return int(self.rows.size)
-
-    @property
-    def indptr(self) -> Array:
-        """Where each row starts, as in CSR."""
-        counts = np.bincount(self.rows, minlength=self.shape[0])
-        return np.concatenate([[0], np.cumsum(counts)])
-
-    def keys(self) -> Array:
-        keys: Array = self.rows * self.shape[1] + self.cols
-        return keys
-
-    def contains(self, other: Pattern) -> bool:
-        return self.shape == other.shape and bool(np.isin(other.keys(), self.keys()).all())
-
-    def union(self, other: Pattern) -> Pattern:
-        return _from_keys(distinct(np.concatenate([self.keys(), other.keys()])), self.shape)
-
-    def matrix(self, data: Any = None) -> Any:
-        """A ``scipy.sparse`` CSR matrix with this structure (ones without ``data``)."""
-        from scipy.sparse import csr_matrix
-
-        data = np.ones(self.nnz) if data is None else data
-        return csr_matrix((data, self.cols, self.indptr), shape=self.shape)
-
-    def lower(self) -> Pattern:
-        keep = self.cols <= self.rows
-        return Pattern(self.rows[keep], self.cols[keep], self.shape)
-
-    def spy(self, width: int = 64) -> str:
-        """A picture in text: one character for a block of rows and columns."""
-        m, n = self.shape
-        step = max(1, -(-max(n, 2 * m) // width)) if max(m, n) else 1
-        high, wide = -(-m // (2 * step)) if step > 1 else m, -(-n // step)
-        grid = np.zeros((max(high, 0), max(wide, 0)), int)
-        per_row = 2 * step if step > 1 else 1
-        np.add.at(grid, (self.rows // per_row, self.cols // step), 1)
-        full = per_row * step
-        lines = []
-        for row in grid:
-            cells = "".join("·" if not k else "█" if k >= full / 2 else "▒" for k in row)
-            lines.append(cells)
-        lines.append(f"{m}×{n}, {self.nnz} non-zeros")
-        return "\n".join(lines)
-
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """The picture as an image file, with matplotlib."""
-        try:
-            from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            raise ImportError("Pattern.plot needs matplotlib; Pattern.spy() does not") from None
-        figure = Figure(figsize=(6, 6))
-        axes = figure.subplots()
-        axes.spy(self.matrix(), markersize=max(0.5, 200 / max(*self.shape, 1)))
-        axes.set_title(f"{self.nnz} non-zeros")
-        figure.savefig(path)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a ``.npz`` file."""
-        np.savez_compressed(path, rows=self.rows, cols=self.cols, shape=np.array(self.shape))
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Pattern:
-        """Read what ``save`` wrote."""
-        with np.load(path, allow_pickle=False) as file:
-            if set(file.files) != {"rows", "cols", "shape"}:
-                raise TapecValueError(f"{os.fspath(path)} does not hold a sparsity pattern")
-            m, n = (int(k) for k in file["shape"])
-            found = Pattern(file["rows"], file["cols"], (m, n))
-        inside = (found.rows >= 0) & (found.rows < m) & (found.cols >= 0) & (found.cols < n)
-        if not inside.all():
-            raise TapecValueError(f"{os.fspath(path)}: entries outside of its shape {(m, n)}")
-        return found
-
-
-def _from_keys(keys: Array, shape: tuple[int, int]) -> Pattern:
-    n = max(shape[1], 1)
-    return Pattern(keys // n, keys % n, shape)
+#: Signatures whose plans are kept.
+PLANS = 64
 
 
 # -- finding patterns -------------------------------------------------------------------
+
+
+class _Call(NamedTuple):
+    """The arguments of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class _Path(NamedTuple):
@@ -149,21 +70,21 @@ class _Path(NamedTuple):
     pattern: Pattern
 
 
-def _path(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: bool) -> _Path:
+def _path(fn: Callable[..., Any], call: _Call, argnum: int, hessian: bool) -> _Path:
     """The path that these arguments take, and its pattern."""
     kind = "grad" if hessian else "jacobian"
     transform = Transform(kind, (argnum,), True)
     dispatcher = Dispatcher(transform, getattr(fn, "__name__", "f").strip("<>"))
-    call = dispatcher.flatten(fn, args, {})
-    traced = dispatcher.trace(fn, call.flat)
-    layout = call.flat.layout
+    flat = dispatcher.flatten(fn, *call).flat
+    traced = dispatcher.trace(fn, flat)
+    layout = flat.layout
     leaves = [i for i, d in enumerate(layout.differentiated) if d]
-    if len(leaves) != 1:
+    if len(leaves) != 1 or not trees.is_leaf(layout.args[argnum]):
         raise TapecTypeError(
             f"sparse derivatives are taken by one array; argument {argnum} of "
             f"{where_defined(fn)} is a container of {len(leaves)}"
         )
-    position = call.flat.traced.index(leaves[0])
+    position = flat.traced.index(leaves[0])
     if hessian:
         made = build(traced, transform, inline=True)
         slot = 0
@@ -177,7 +98,7 @@ def _path(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: b
         made = build(traced, Transform("jit"), inline=True)
         slot = leaf.slot
     program = made.fn
-    values = [leaf for leaf, key in zip(call.flat.leaves, call.flat.keys) if isinstance(key, Spec)]
+    values = [leaf for leaf, key in zip(flat.leaves, flat.keys) if isinstance(key, Spec)]
     known = {}
     for k, (p, v) in enumerate(zip(program.params, [*values, *traced.captures], strict=True)):
         if p.type.dtype.kind in "ib":
@@ -188,7 +109,9 @@ def _path(fn: Callable[..., Any], args: tuple[Any, ...], argnum: int, hessian: b
     return _Path(traced, made, position, slot, Pattern(rows, cols, shape))
 
 
-def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "jacobian") -> Pattern:
+def sparsity(
+    fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "jacobian", **kwargs: Any
+) -> Pattern:
     """The structural non-zeros of the Jacobian of ``fn`` at ``args`` (``of="hessian"``: of the
     Hessian), without computing it.
 
@@ -201,7 +124,7 @@ def sparsity(fn: Callable[..., Any], *args: Any, argnums: int = 0, of: str = "ja
     """
     if of not in ("jacobian", "hessian"):
         raise TapecValueError(f"sparsity: of is 'jacobian' or 'hessian', not {of!r}")
-    return _path(fn, args, argnums, of == "hessian").pattern
+    return _path(fn, _Call(args, kwargs), argnums, of == "hessian").pattern
 
 
 # -- compressed evaluation ----------------------------------------------------------------
@@ -220,20 +143,31 @@ class _Plan:
     """Pattern, how its entries are computed, and the compiled function, for one signature."""
 
     def __init__(
-        self, owner: _Sparse, pattern: Pattern, shape: tuple[int, ...], stored: Stored | None
-    ) -> None:
+        self, owner: _Sparse, pattern: Pattern, shape: tuple[int, ...], stored: Stored | None,
+        fixed: bool,
+    ) -> None:  # fmt: skip
         self.owner = owner
         self.pattern = pattern
         self.shape = shape
         self.stored = stored
-        self.matrix = pattern.matrix()
+        #: whether the arguments, as far as the pattern depends on them, are shapes alone
+        self.fixed = fixed
+        matrix = pattern.matrix()
+        self.kind = type(matrix)
+        self.structure = dict(vars(matrix))
         first = None if stored is None else stored.first
-        self.cut = None if first is None else slice(first, first + pattern.nnz)
-        self.compiled = jit(functools.partial(owner.compressed, self))
+        self.cut = None if first is None else _cut(first, pattern.nnz)
+        self.compiled: Any = jit(functools.partial(owner.compressed, self))
 
     @functools.cached_property
     def colored(self) -> _Colored:
         return _Colored(self.pattern, self.owner.hessian, self.owner.mode, self.shape)
+
+
+def _cut(first: int, count: int) -> Callable[[Array], Array]:
+    """So many elements of an array from the ``first`` on, without a copy."""
+    part = slice(first, first + count)
+    return lambda x: x.reshape(-1)[part]
 
 
 class _Colored:
@@ -380,43 +314,63 @@ class _Sparse:
             raise TapecValueError("the pattern is known after the first call")
         return self.last
 
-    def __call__(self, *args: Any) -> Any:
-        """The matrix at ``args``: CSR, with structure arrays shared between calls."""
-        plan, data = self._data(args)
-        matrix = plan.matrix
-        out = matrix.__class__.__new__(matrix.__class__)  # what copy.copy does, in a tenth of it
-        out.__dict__.update(matrix.__dict__)
-        out.data = data
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The matrix at these arguments: CSR, with structure arrays shared between calls."""
+        plan, data = self._data(args, kwargs)
+        out = object.__new__(plan.kind)  # what copy.copy does, in a tenth of it
+        out.__dict__ = {**plan.structure, "data": data if plan.cut is None else plan.cut(data)}
         return out
 
-    def values(self, *args: Any) -> Array:
+    def values(self, *args: Any, **kwargs: Any) -> Array:
         """Only the numbers, in the order of ``pattern``."""
-        return self._data(args)[1]
+        plan, data = self._data(args, kwargs)
+        return data if plan.cut is None else plan.cut(data)
 
-    def _data(self, args: tuple[Any, ...]) -> tuple[_Plan, Array]:
-        key = tuple(_signature(a) for a in args)
+    def _data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Plan, Array]:
+        plan = self.last
+        if plan is not None and plan.fixed:
+            try:
+                return plan, plan.compiled(*args, **kwargs)
+            except _Grown:
+                pass
+        return self._planned(_Call(args, kwargs))
+
+    def dump(self, stage: str, /, *args: Any, **kwargs: Any) -> str:
+        """The program that computes the numbers at these arguments, as ``jit(f).dump`` gives it."""
+        plan, _ = self._data(args, kwargs)
+        return str(plan.compiled.dump(stage, *args, **kwargs))
+
+    def _planned(self, call: _Call) -> tuple[_Plan, Array]:
+        key, fixed = _signature(call)
         plan = self.plans.get(key)
         for _ in range(64):
             if plan is None:
-                plan = self._make(args, self.given)
+                plan = self._make(call, self.given, fixed)
             try:
-                data = plan.compiled(*args)
+                data = plan.compiled(*call.args, **call.kwargs)
             except _Grown as grown:
                 if self.given is not None:
                     raise self._foreign(grown.pattern) from None
-                plan = self._make(args, plan.pattern.union(grown.pattern), not grown.diagonals)
+                joined = plan.pattern.union(grown.pattern)
+                plan = self._make(call, joined, fixed, not grown.diagonals)
                 continue
+            if len(self.plans) >= PLANS and key not in self.plans:
+                del self.plans[next(iter(self.plans))]
             self.plans[key] = self.last = plan
-            return plan, data if plan.cut is None else data.reshape(-1)[plan.cut]
+            return plan, data
         raise TapecValueError(f"the pattern of {where_defined(self.fn)} keeps growing")
 
-    def _make(self, args: tuple[Any, ...], pattern: Pattern | None, diagonal: bool = True) -> _Plan:
-        if not -len(args) <= self.argnum < len(args):
-            raise TapecTypeError(f"argnums={self.argnum}, but there are {len(args)} arguments")
-        path = self._path(args)
+    def _make(
+        self, call: _Call, pattern: Pattern | None, fixed: bool, diagonal: bool = True
+    ) -> _Plan:
+        if not -len(call.args) <= self.argnum < len(call.args):
+            raise TapecTypeError(
+                f"argnums={self.argnum}, but there are {len(call.args)} positional arguments"
+            )
+        path = self._path(call)
+        shape = path.program.fn.params[path.position].type.shape
         if pattern is None:
             pattern = path.pattern
-        shape = np.shape(args[self.argnum])
         if pattern.shape[1] != math.prod(shape):
             raise TapecValueError(
                 f"the given pattern has {pattern.shape[1]} columns, argument {self.argnum} has "
@@ -427,10 +381,10 @@ class _Sparse:
             found = diagonals(path.program.fn, path.position, path.slot)
             if found is not None:
                 stored = _stored(found[1], pattern, path.program.fn.results[path.slot].type.shape)
-        return _Plan(self, pattern, shape, stored)
+        return _Plan(self, pattern, shape, stored, fixed)
 
-    def _path(self, args: tuple[Any, ...]) -> _Path:
-        path = _path(self.fn, args, self.argnum, self.hessian)
+    def _path(self, call: _Call) -> _Path:
+        path = _path(self.fn, call, self.argnum, self.hessian)
         return path._replace(pattern=path.pattern.lower()) if self.lower else path
 
     def _foreign(self, found: Pattern) -> TapecValueError:
@@ -440,10 +394,11 @@ class _Sparse:
             f"{where_defined(self.fn)} ({found.shape}, {found.nnz} non-zeros)"
         )
 
-    def compressed(self, plan: _Plan, *args: Any) -> Any:
+    def compressed(self, plan: _Plan, *args: Any, **kwargs: Any) -> Any:
         """Traced once per path: the structural non-zeros."""
-        path = self._path(args)
-        if not plan.pattern.contains(path.pattern):
+        path = self._path(_Call(args, kwargs))
+        same = np.shape(args[self.argnum]) == plan.shape
+        if not same or not plan.pattern.contains(path.pattern):
             raise _Grown(path.pattern)
         if not plan.pattern.nnz:
             return np.zeros(0)
@@ -454,7 +409,7 @@ class _Sparse:
 
         def at(x: Any) -> Any:
             f = self.derived if self.hessian else self.fn
-            return f(*args[:k], x, *args[k + 1 :])
+            return f(*args[:k], x, *args[k + 1 :], **kwargs)
 
         x = args[k]
         products = []
@@ -502,12 +457,21 @@ def _coefficients(stored: Stored, path: _Path) -> Any:
     return gather(reshape(flat, (flat.type.size,)), [as_tracer(tape, stored.where)], (0,))
 
 
-def _signature(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        # Arrays of integers may be indices: the pattern depends on what they hold.
-        held = value.tobytes() if value.dtype.kind in "iub" else None
-        return value.dtype, value.shape, held
-    return type(value), value if not isinstance(value, float) else None
+def _signature(call: _Call) -> tuple[Any, bool]:
+    """What a plan depends on, and whether this is types and shapes alone."""
+    leaves, treedef = trees.flatten(tuple(call))
+    keys: list[Any] = []
+    fixed = True
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray):
+            # Arrays of integers may be indices: the pattern depends on what they hold.
+            held = leaf.tobytes() if leaf.dtype.kind in "iub" else None
+            keys.append((leaf.dtype, leaf.shape, held))
+        else:
+            held = None if isinstance(leaf, float) else leaf
+            keys.append((type(leaf), held))
+        fixed = fixed and held is None
+    return (treedef, tuple(keys)), fixed
 
 
 def _checked(fn: Any, argnums: Any, pattern: Any, what: str) -> int:
@@ -529,7 +493,7 @@ def sparse_jacobian(
     ``mode``: ``forward`` (columns share products), ``reverse`` (rows do), ``both``, or ``auto``
     for the cheapest.  ``pattern``: one that was saved, instead of finding it.
 
-    The returned callable has ``pattern``, ``colors`` and ``values(*args)``.
+    The returned callable has ``pattern``, ``colors``, ``values(*args)`` and ``dump(stage, *args)``.
     """
     k = _checked(fn, argnums, pattern, "sparse_jacobian")
     if mode not in ("auto", "forward", "reverse", "both"):

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import tapec
+import tapec.sparse as sparse_module
 from tapec.coloring import bidirectional, columns, star
-from tapec.sparse import Pattern, sparse_hessian, sparse_jacobian, sparsity
+from tapec.pattern import Pattern
+from tapec.sparse import sparse_hessian, sparse_jacobian, sparsity
 
 RNG = np.random.default_rng(5)
 
@@ -215,6 +217,47 @@ def test_index_arguments() -> None:
         np.testing.assert_allclose(fn(x, i).toarray(), want)
 
 
+def test_arguments_of_all_kinds() -> None:
+    """Parameters in containers, keywords, and what a plan must not be used for."""
+    x = np.array([1.0, 2, 3])
+
+    def energy(x: Any, p: Any, *, shift: float = 0.0) -> Any:
+        return np.sum(p["a"] * (x - shift) ** 3) + p["b"] * x[0] * x[1]
+
+    def exact(a: Any, b: float, shift: float) -> Any:
+        h = np.diag(6 * a * (x - shift))
+        h[0, 1] = h[1, 0] = b
+        return h
+
+    h = sparse_hessian(energy)
+    for a, b, shift in ((np.ones(3), 2.0, 0.0), (np.arange(3.0), 5.0, 0.0), (np.ones(1), 3.0, 0.5)):
+        more = {"shift": shift} if shift else {}
+        found = h(x, {"a": a, "b": b}, **more)
+        np.testing.assert_allclose(found.toarray(), exact(a, b, shift), rtol=1e-14)
+    j = sparse_jacobian(lambda x: x[::-1] ** 2)
+    for point in (x, np.ones((2, 2)), x.astype(np.float32), np.ones(4), x):
+        n = point.size
+        want = np.zeros((n, n))
+        want[np.arange(n), np.arange(n)[::-1]] = 2 * point.reshape(-1)[::-1]
+        if point.ndim == 2:  # rows are reversed
+            want = np.kron(np.eye(2)[::-1], 2 * np.eye(2))
+        found = j(point)
+        np.testing.assert_allclose(found.toarray(), want, rtol=1e-6)
+        assert found.dtype == point.dtype and found.nnz == n
+
+
+def test_plans_are_bounded() -> None:
+    fn = sparse_jacobian(lambda x, i: x[i] ** 2)
+    for k in range(sparse_module.PLANS + 3):
+        assert fn(np.arange(200.0), np.array([k]))[0, k] == 2 * k
+    assert len(fn.plans) == sparse_module.PLANS
+
+
+def test_dump_shows_one_nest() -> None:
+    text = sparse_hessian(rosenbrock).dump("loops", np.ones(100))
+    assert text.count("nest ") == 1 and "workspace 0 bytes" in text
+
+
 # -- patterns and colourings -----------------------------------------------------------------
 
 
@@ -298,6 +341,11 @@ def test_known_chromatic_numbers() -> None:
         (lambda: sparse_jacobian(lambda x: (x, x))(np.ones(2)), "returns one array"),
         (lambda: sparse_hessian(np.sin)(np.ones(2)), "returns a scalar"),
         (lambda: sparse_hessian(np.sum)(np.ones(2, int)), "dtype is int64"),
+        (
+            lambda: sparse_hessian(lambda p: np.sum(p["a"] ** 2))({"a": np.ones(2)}),
+            "container of 1",
+        ),
+        (lambda: sparse_hessian(lambda x: x[0] * x[1])([1.0, 2.0]), "container of 2"),
         (lambda: sparsity(np.sin, np.ones(2), of="x"), "of is"),
         (lambda: sparse_hessian(rosenbrock).pattern, "after the first call"),
     ],
