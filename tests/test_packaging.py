@@ -44,7 +44,8 @@ def test_typed_and_with_data() -> None:
     package = resources.files("tapec")
     assert package.joinpath("py.typed").is_file()
     assert package.joinpath("data", "old_faithful.csv").is_file()
-    assert {"py.typed", "data/*"} <= set(PROJECT["tool"]["setuptools"]["package-data"]["tapec"])
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    assert data == {"tapec": ["py.typed"], "tapec.data": ["*.csv"]}
 
 
 def test_version() -> None:

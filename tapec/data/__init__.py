@@ -1,0 +1,1 @@
+"""Data that examples and the demo read."""
