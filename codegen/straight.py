@@ -202,7 +202,7 @@ def _slice(k: KernelEmitter, op: Op) -> None:
     x, result = op.operands[0], op.results[0]
     start, step = op.attrs["start"], op.attrs["step"]
     w = lanes_for(result)
-    stride = run_stride(op) if w and k.program.kind[x] == "mem" else None
+    stride = run_stride(op) if w and k.program.kind.get(x) == "mem" else None
     if stride is not None:
         t, mt = result.type, memory_type(x.type.dtype)
         at = _flat(x.type.shape, start)

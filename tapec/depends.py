@@ -41,6 +41,8 @@ MISSING = _Missing()
 SIZE = _Missing()
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _ATOMS = (*_SCALARS, np.ndarray, np.generic, type(MISSING))
+#: Attributes of sparse matrices that hold their entries.
+_SPARSE = {"col", "coords", "data", "indices", "indptr", "offsets", "row"}
 #: Containers with more elements than this are compared by identity only.
 _MAX_ITEMS = 256
 _MAX_READS = 2000
@@ -210,6 +212,9 @@ class _Walker:
         if wrapped is not None:
             return [wrapped, *getattr(obj, "__rules__", ())]
         if _is_library_module(type(obj).__module__):
+            if type(obj).__module__.startswith("scipy.sparse"):
+                for name in _SPARSE & vars(obj).keys():
+                    self._read(obj, name, getattr(obj, name))
             return []
         attributes = getattr(obj, "__dict__", None)
         if type(attributes) is dict:

@@ -64,7 +64,7 @@ class UnsupportedError(TapecError, NotImplementedError):
 class ConversionError(TapecTypeError):
     """A traced value was about to become a plain number, which would drop its derivative."""
 
-    #: it may come from writing into an array that NumPy made: see ``creation_retry``
+    #: it may come from writing into an array that NumPy made: see ``retry``
     into_plain_array = False
 
 

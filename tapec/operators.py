@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,11 @@ from tapec.rules import FUNCTIONS, UFUNCS
 from tapec.tape import Handle
 
 __all__ = ["Operators"]
+
+
+def _is_sparse(x: Any) -> bool:
+    scipy = sys.modules.get("scipy.sparse")
+    return scipy is not None and bool(scipy.issparse(x))
 
 
 class Operators(Handle):
@@ -39,6 +45,8 @@ class Operators(Handle):
         return binary("mul", self, other)
 
     def __rmul__(self, other: Any) -> Any:
+        if _is_sparse(other):  # of SciPy's older kind, whose * is @
+            return self.__rmatmul__(other)
         return binary("mul", other, self)
 
     def __truediv__(self, other: Any) -> Any:
@@ -72,9 +80,17 @@ class Operators(Handle):
         return UFUNCS[np.power](other, self)
 
     def __matmul__(self, other: Any) -> Any:
+        if _is_sparse(other):
+            from tapec.sparse_operands import right_product
+
+            return right_product(self, other)
         return UFUNCS[np.matmul](self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
+        if _is_sparse(other):
+            from tapec.sparse_operands import left_product
+
+            return left_product(other, self)
         return UFUNCS[np.matmul](other, self)
 
     def __neg__(self) -> Any:

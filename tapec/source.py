@@ -23,7 +23,7 @@ import numpy as np
 
 from tapec.ir.core import Loc
 
-__all__ = ["NOWHERE", "Site", "describe_site", "user_site"]
+__all__ = ["NOWHERE", "Site", "describe_site", "site_of", "user_site"]
 
 
 class Site(NamedTuple):
@@ -147,6 +147,12 @@ def user_site(depth: int = 1) -> Site:
         site = known.sites.get(lasti)
         return known.find(lasti) if site is None else site
     return NOWHERE
+
+
+def site_of(frame: Any, lasti: int) -> Site:
+    """The site of an instruction of a frame that may have ended."""
+    known = (_codes.get(id(frame.f_code)) or _learn(frame))[1]
+    return NOWHERE if known is None else known.find(lasti)
 
 
 def describe_site(site: Site) -> str:

@@ -154,9 +154,10 @@ class Tape:
         self._values.clear()
         popped = _stack.tapes.pop()
         assert popped is self
-        if isinstance(error, ValueError) and isinstance(error.__cause__, TapecError):
-            # NumPy wraps what __float__ raises into "setting an array element with a sequence"
-            raise error.__cause__ from None
+        if isinstance(error, (ValueError, SystemError)) and isinstance(error.__cause__, TapecError):
+            # NumPy wraps what __float__ raises into "setting an array element with a sequence",
+            # compiled callers of the user's function into "returned a result with an exception"
+            raise error.__cause__.with_traceback(tb) from None
 
     def __repr__(self) -> str:
         return f"<Tape {self.name!r}, {len(self.records)} records>"

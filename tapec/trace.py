@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapec import trees
-from tapec.errors import ConversionError, TapecError, TapecIndexError, TapecTypeError
+from tapec.errors import TapecError, TapecIndexError, TapecTypeError
 from tapec.ir.core import Function, Type
 from tapec.signature import Flat, Spec, argument_names
 from tapec.source import describe_site
@@ -110,28 +110,38 @@ def trace(
 ) -> Traced:
     """Trace ``subject`` on the call ``flat``; ``body`` is run in its place, if given.
 
-    A function that writes traced values into arrays of plain NumPy is traced again with
-    arrays that can take them (see ``creation_retry``).
+    A function that writes traced values into arrays of plain NumPy, or hands them to functions
+    of SciPy that take none, is traced again with counterparts of these (see ``retry``).
 
     ``lift_constants`` tells, for a structure of results, which leaves must be computed even
     if they are constant numbers (those that are differentiated).  Exceptions of the user's
     function come through unchanged.
     """
     rest = (flat, name, lift_constants, keep_text, color)
-    try:
-        return _traced(subject, body or subject, *rest)
-    except ConversionError as error:
-        if not error.into_plain_array:
-            raise
-        from tapec.creation_retry import with_traced_creation
-
-        other = with_traced_creation(body or subject)
-        if other is None:
-            raise
+    run, libraries = body or subject, frozenset[str]()
+    first: Exception | None = None
+    while True:
         try:
-            return _traced(subject, other, *rest)
-        except Exception:
-            raise error from None
+            return _traced(subject, run, *rest)
+        except Exception as error:
+            from tapec.retry import failed_in, unsupported, with_counterparts
+
+            first = first or error
+            library = failed_in(error)
+            if library is None:
+                if libraries == {"numpy"}:
+                    raise first from None
+                raise
+            copy = None
+            if library not in libraries:
+                libraries |= {library}
+                copy = with_counterparts(body or subject, libraries)
+            if copy is None:
+                better = unsupported(error)
+                if better is error:
+                    raise
+                raise better from error
+            run = copy
 
 
 def _traced(

@@ -16,7 +16,6 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -269,7 +268,12 @@ class Tracer(Operators):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """An object array of the elements: what ``np.array([a, b])`` is made from."""
-        self._refuse_for_scipy()
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == "_matmul_dispatch":
+            # a sparse matrix of SciPy, which leaves the product to what it cannot interpret
+            whole = np.empty((), object)
+            whole[()] = self
+            return whole
         if dtype is not None and np.dtype(dtype) != object:
             self._refuse(
                 f"conversion to a NumPy array of {np.dtype(dtype)}",
@@ -286,29 +290,6 @@ class Tracer(Operators):
         for index in np.ndindex(*self.type.shape):
             out[index] = self[index] if index else self
         return out
-
-    def _refuse_for_scipy(self) -> None:
-        """``scipy.linalg`` converts its arguments before it computes."""
-        frame: FrameType | None = sys._getframe(2)
-        name = ""
-        while frame is not None:
-            module = frame.f_globals.get("__name__", "")
-            if not module.startswith(("scipy.", "numpy.")) and module != "numpy":
-                break
-            called = frame.f_code.co_name
-            if called == "wrapper":  # SciPy's loop over stacks of matrices
-                function = frame.f_locals.get("f")
-                called = getattr(function, "__name__", called)
-                module = getattr(function, "__module__", module)
-            if module.startswith("scipy.linalg.") and not called.startswith("_"):
-                # rearrangements of vectors work on object arrays
-                name = "" if module.endswith("_special_matrices") else called
-            frame = frame.f_back
-        if name:
-            from tapec.scipy.linalg import __all__ as ours
-
-            way = f"use tapec.scipy.linalg.{name}" if name in ours else "call it on plain arrays"
-            self._refuse(f"scipy.linalg.{name}", way)
 
     def __copy__(self) -> Tracer:
         return self.copy()

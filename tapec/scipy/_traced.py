@@ -15,24 +15,32 @@ from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.numpy.ufuncs import real_float
 from tapec.tape import is_traced
 
-__all__ = ["array", "replaces", "square"]
+__all__ = ["array", "replaces", "replacing", "square"]
 
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 
 
-def replaces(rule: _Rule) -> _Rule:
-    """``rule`` where an argument is traced, SciPy's function of the same name elsewhere."""
-    plain = getattr(_scipy, rule.__name__, None)
+def replacing(module: Any) -> Callable[[_Rule], _Rule]:
+    """A decorator for functions of the same names as those of a module of SciPy: the function
+    where an argument is traced, SciPy's elsewhere."""
 
-    @functools.wraps(rule)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if is_traced(args) or is_traced(list(kwargs.values())):
-            return rule(*args, **kwargs)
-        if plain is None:
-            raise fail(UnsupportedError, f"this SciPy has no scipy.linalg.{rule.__name__}")
-        return plain(*args, **kwargs)
+    def replaces(rule: _Rule) -> _Rule:
+        plain = getattr(module, rule.__name__, None)
 
-    return function  # type: ignore[return-value]
+        @functools.wraps(rule)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            if is_traced(args) or is_traced(list(kwargs.values())):
+                return rule(*args, **kwargs)
+            if plain is None:
+                raise fail(UnsupportedError, f"this SciPy has no {module.__name__}.{rule.__name__}")
+            return plain(*args, **kwargs)
+
+        return function  # type: ignore[return-value]
+
+    return replaces
+
+
+replaces = replacing(_scipy)
 
 
 def array(x: Any) -> Any:
