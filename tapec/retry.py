@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import importlib
 import sys
 import types
 from collections.abc import Callable
@@ -111,13 +112,15 @@ def unsupported(error: BaseException) -> BaseException:
 
 def _way(name: str) -> str:
     """What to write instead of a function of SciPy."""
-    import tapec.scipy
-
     _, module, *rest = name.split(".")
-    if module in _SCIPY and rest and rest[0] in getattr(tapec.scipy, module).__all__:
+    if module in _SCIPY and rest and rest[0] in _ours(module).__all__:
         return f"use tapec.{name}"
     plain = "call it on plain arrays, write it with NumPy, or wrap it in tapec.host_call"
     return f"{_WAYS[module]}, or {plain}" if module in _WAYS else plain
+
+
+def _ours(module: str) -> Any:
+    return importlib.import_module(f"tapec.scipy.{module}")
 
 
 def with_counterparts(
@@ -133,7 +136,6 @@ def with_counterparts(
 def _counterparts(libraries: frozenset[str]) -> dict[int, tuple[Any, Any]]:
     """By identity: what is replaced, and by what."""
     import tapec.numpy
-    import tapec.scipy
 
     found: list[tuple[Any, Any]] = []
     if "numpy" in libraries:
@@ -144,11 +146,10 @@ def _counterparts(libraries: frozenset[str]) -> dict[int, tuple[Any, Any]]:
             if isinstance(ours, types.FunctionType) and hasattr(np, name)
         ]
     if "scipy" in libraries:
-        found.append((sys.modules["scipy"], tapec.scipy))
         for name in _SCIPY:
             theirs = sys.modules.get(f"scipy.{name}")
             if theirs is not None:
-                ours = getattr(tapec.scipy, name)
+                ours = _ours(name)
                 found.append((theirs, ours))
                 found += [(getattr(theirs, k, None), getattr(ours, k)) for k in ours.__all__]
     return {id(x): (x, y) for x, y in found if x is not None and x is not y}
@@ -201,8 +202,11 @@ class _Copier:
             return known[1]
         if isinstance(x, types.FunctionType):
             return self.function(x)
-        if isinstance(x, types.ModuleType) and _users(x.__name__, getattr(x, "__file__", None)):
-            return _View(x, self)
+        if isinstance(x, types.ModuleType):
+            named = x.__name__ == "scipy"
+            self.named = self.named or named
+            if named or _users(x.__name__, getattr(x, "__file__", None)):
+                return _View(x, self)
         return x
 
     def _module(self, names: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +224,7 @@ class _Copier:
 
 
 class _View(types.ModuleType):
-    """A module of the user's, with copies of its functions."""
+    """A module of the user's with copies of its functions; SciPy with counterparts."""
 
     def __init__(self, module: types.ModuleType, copier: _Copier) -> None:
         object.__setattr__(self, "_of", (module, copier))

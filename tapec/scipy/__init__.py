@@ -7,21 +7,4 @@ A traced function may name SciPy itself: where that cannot take traced values, t
 made again with these modules in its place (``tapec.retry``).
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
-
 from tapec import api as _api  # noqa: F401  (imports the front end in order)
-
-_OURS = ("linalg", "signal", "special", "stats")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _OURS:
-        return importlib.import_module(f"tapec.scipy.{name}")
-    if name.startswith("__"):
-        raise AttributeError(f"module 'tapec.scipy' has no attribute {name!r}")
-    import scipy
-
-    return getattr(scipy, name)
