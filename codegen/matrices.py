@@ -21,8 +21,10 @@ from collections.abc import Callable, Sequence
 
 from tapec.ir.builder import Builder
 from tapec.ir.core import BOOL, I32, Function, Op, Type, Value
+from tapec.ir.dce import dce
 from tapec.ir.lu import closed_cofactor, closed_cofactor_jvp
 from tapec.ir.matrix import columns, diagonal, eye, rows, transposed, triangle
+from tapec.ir.matrix_functions import closed_eigh_function, closed_svd_function
 from tapec.ir.pseudo import closed_pinv
 from tapec.ir.triangular import closed_cholesky_vjp
 
@@ -31,8 +33,9 @@ __all__ = ["LIBRARY", "UNROLLED", "expand_matrices"]
 #: Operations that are not loops over elements.
 LIBRARY = frozenset(
     (
-        "cholesky", "cholesky_vjp", "cofactor", "cofactor_jvp", "det", "eigh", "lu", "lu_inverse",
-        "lu_solve", "pinv", "pivots_to_perm", "qr", "slogdet", "svd", "triangular_solve",
+        "cholesky", "cholesky_vjp", "cofactor", "cofactor_jvp", "det", "eigh", "eigh_function",
+        "lu", "lu_inverse", "lu_solve", "pinv", "pivots_to_perm", "qr", "slogdet", "svd",
+        "svd_function", "triangular_solve",
     )
 )  # fmt: skip
 #: Rows up to which elimination is written out.
@@ -61,7 +64,8 @@ def expand_matrices(fn: Function) -> Function:
         env[p] = b.param(p.type, p.hint)
     for op in fn.ops:
         _expand(b, op, env, used)
-    return b.function(fn.name, [env[r] for r in fn.results])
+    # the slopes that only derivatives of matrix functions need go
+    return dce(b.function(fn.name, [env[r] for r in fn.results]))
 
 
 def _expand(b: Builder, op: Op, env: dict[Value, Value], used: set[Value]) -> None:
@@ -392,6 +396,14 @@ def _qr(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[V
     return transposed(b, qt), transposed(b, rt)
 
 
+def _eigh_function(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[Value]:
+    return closed_eigh_function(b, op, xs)
+
+
+def _svd_function(b: Builder, op: Op, xs: Sequence[Value], used: set[Value]) -> Sequence[Value]:
+    return closed_svd_function(b, op, xs)
+
+
 _EXPAND: dict[str, Expand] = {
     "cholesky": _cholesky,
     "cholesky_vjp": _cholesky_vjp,
@@ -399,6 +411,7 @@ _EXPAND: dict[str, Expand] = {
     "cofactor_jvp": _cofactor_jvp,
     "det": _det,
     "eigh": _eigh,
+    "eigh_function": _eigh_function,
     "lu": _lu,
     "lu_inverse": _lu_inverse,
     "lu_solve": _lu_solve,
@@ -407,5 +420,6 @@ _EXPAND: dict[str, Expand] = {
     "qr": _qr,
     "slogdet": _slogdet,
     "svd": _svd,
+    "svd_function": _svd_function,
     "triangular_solve": _triangular_solve,
 }

@@ -16,6 +16,7 @@ from tapec.ir import (  # noqa: F401
     linalg,
     loops,
     lu,
+    matrix_functions,
     pseudo,
     reduce,
     shape,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from tapec.ir import rules, rules_place, rules_shape, rules_shift
+from tapec.ir import rules, rules_place, rules_shape, rules_shift, spectral_rules
 from tapec.ir.core import Function
 from tapec.ir.dce import dce
 from tapec.ir.loop_rules import prune
@@ -31,7 +31,9 @@ __all__ = [
     "order_errors", "run_passes", "simplify",
 ]  # fmt: skip
 
-assert rules and rules_shape and rules_place and rules_shift  # imported to fill RULES
+assert (
+    rules and rules_shape and rules_place and rules_shift and spectral_rules
+)  # imported to fill RULES
 
 _ALL = Ruleset(RULES.values())
 _NONE = Ruleset(())

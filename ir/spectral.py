@@ -42,6 +42,7 @@ from tapec.ir.matrix import (
     product,
     real_matrix,
     rows,
+    scale,
     square,
     symmetrized,
     transposed,
@@ -134,11 +135,12 @@ def _eigh_vjp(b: AdjointBuilder, op: Op, cts: Cts) -> Cts:
         gap = b.sub(vector_over(b, w, m.type.shape), over_rows(b, w, m.type.shape))
         equal = coincide(b, w, m.type.shape)
         inner = _over_gap(b, b.mul(b.sub(m, mt), half), gap, equal, known, m)
-    if ct_w is not None:
-        along = _diag(b, ct_w, vt.type)
-        inner = along if inner is None else b.add(inner, along)
     if inner is None:
-        return (None,)
+        if ct_w is None:
+            return (None,)
+        return (product(b, scale(b, transposed(b, vt), ct_w), vt),)
+    if ct_w is not None:
+        inner = b.add(inner, _diag(b, ct_w, vt.type))
     return (product(b, product(b, vt, inner, tx=True), vt),)
 
 
@@ -245,11 +247,10 @@ def _svd_vjp(b: AdjointBuilder, op: Op, cts: Cts) -> Cts:
                 b, left, transposed(b, ct_vt), transposed(b, vt), s, transposed(b, u), k
             )
             outer.append(transposed(b, back))
-    if ct_s is not None:
-        along = _diag(b, ct_s, type)
-        inner = along if inner is None else b.add(inner, along)
     if inner is None:
-        return (None,)
+        return (None if ct_s is None else product(b, scale(b, u, ct_s), vt),)
+    if ct_s is not None:
+        inner = b.add(inner, _diag(b, ct_s, type))
     total = product(b, product(b, u, inner), vt)
     for term in outer:
         total = b.add(total, term)

@@ -66,6 +66,24 @@ def singular(full: bool) -> Emit:
     return emit
 
 
+def matrix_function(name: str) -> Emit:
+    """sin of the spectrum, and a function of a vector beside it."""
+
+    def emit(b: Builder, xs: Sequence[Value]) -> Sequence[Value]:
+        a = symmetrized(b, xs[0]) if name == "eigh" else xs[0]
+        attrs = {} if name == "eigh" else {"full": False}
+        *parts, _ = b.emit_op(name, (a,), attrs).results
+        w = parts[0 if name == "eigh" else 1]
+        y, slope = b.sin(w), b.cos(w)
+        return [
+            b.emit(
+                f"{name}_function", (a, *parts, b.mul(y, y), b.mul(b.like(2, y), b.mul(y, slope)))
+            )
+        ]
+
+    return emit
+
+
 def from_factors(name: str, **attrs: Any) -> Emit:
     def emit(b: Builder, xs: Sequence[Value]) -> Sequence[Value]:
         lut, pivots, _ = b.emit_op("lu", (xs[0],)).results
@@ -132,6 +150,12 @@ CASES |= {
     "pinv-tall": (op("pinv", rcond=1e-15), [general(5, 3)]),
     "pinv-wide": (op("pinv", rcond=1e-15), [general(2, 4)]),
     "pinv-batch": (op("pinv", rcond=1e-15), [general(2, 4, 3)]),
+    "eigh_function": (matrix_function("eigh"), [definite(4, 4)]),
+    "eigh_function-batch": (matrix_function("eigh"), [definite(2, 3, 3)]),
+    "svd_function": (matrix_function("svd"), [general(4, 4)]),
+    "svd_function-tall": (matrix_function("svd"), [general(5, 3)]),
+    "svd_function-wide": (matrix_function("svd"), [general(2, 4)]),
+    "svd_function-batch": (matrix_function("svd"), [general(2, 3, 3)]),
     "qr-tall": (op("qr"), [general(5, 3)]),
     "qr-batch": (op("qr"), [general(2, 4, 3)]),
 }

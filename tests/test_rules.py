@@ -556,6 +556,37 @@ def same(a: np.ndarray[Any, Any], z: np.ndarray[Any, Any], up_to: str) -> bool:
     return bool((ok | (np.signbit(a) == np.signbit(z))).all())
 
 
+def _again(b: Builder, a: Value) -> Value:
+    """V exp(w) Vᵀ"""
+    w, vt, _ = b.emit_op("eigh", (a,)).results
+    scaled = b.mul(vt, b.broadcast(b.exp(w), (3, 3), (0,)))
+    return b.dot(vt, scaled, ((0,), (0,)))
+
+
+def _again_by_diagonal(b: Builder, a: Value) -> Value:
+    """V diag(w) Vᵀ, the diagonal matrix as such"""
+    w, vt, _ = b.emit_op("eigh", (a,)).results
+    full = b.broadcast(w, (3, 3), (1,))
+    zero = b.zeros(full.type)
+    diagonal = b.select(b.eq(b.iota((3, 3), 0), b.iota((3, 3), 1)), full, zero)
+    return b.dot(b.dot(vt, diagonal, ((0,), (0,))), vt, ((1,), (0,)))
+
+
+def _again_singular(b: Builder, a: Value) -> Value:
+    u, s, vt, _ = b.emit_op("svd", (a,), {"full": True}).results
+    left = b.div(b.slice(u, (0, 0), (3, 2)), b.broadcast(b.exp(s), (3, 2), (1,)))
+    return b.dot(vt, left, ((0,), (1,)))
+
+
+def _polar(b: Builder, a: Value) -> Value:
+    u, _, vt, _ = b.emit_op("svd", (a,), {"full": False}).results
+    return b.dot(u, vt, ((1,), (0,)))
+
+
+example("matrix_function", "f64[3,3]", _again, _again_by_diagonal)
+example("matrix_function", "f64[3,2]", _again_singular, _polar)
+
+
 def cases() -> Iterator[Any]:
     for name, bodies in EXAMPLES.items():
         for k, (types, body) in enumerate(bodies):
