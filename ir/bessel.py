@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tapec.ir.builder import Builder
 from tapec.ir.core import Value
 from tapec.ir.elementwise import _over
@@ -117,7 +119,6 @@ def _part(name: str, spec: str, k: int, partials: Partials, sympy: Any = None,
     """The k-th result of SciPy's function in ``spec``, as an operation of its own."""
 
     def numpy(xs: Any, attrs: Any) -> Any:
-        import numpy as np
         from scipy import special
 
         dtype = np.asarray(xs[0]).dtype
@@ -173,11 +174,30 @@ declare("expn", 2, lambda b, z, n, x: (UNKNOWN, b.neg(_f("expn", b, _plus(b, -1,
 # -- Kelvin functions: u'' follows from the equation of order 0 --------------------------------
 
 
-def _kelvin(other: str, sign: int) -> Partials:
+def _over_x(b: Builder, x: Value, f: Value, power: int, coefficients: list[float]) -> Value:
+    """``f / x``, near 0 by its power series: Σ cₙ x^(power + 4n)."""
+    near = b.lt(b.abs(x), b.like(1, x))
+    zero, one = b.like(0, x), b.like(1, x)
+    t = b.select(near, x, zero)
+    step = b.integer_pow(t, 4)
+    total = zero
+    for c in reversed(coefficients):
+        total = _plus(b, c, b.mul(step, total))
+    if power:
+        total = b.mul(total, b.integer_pow(t, power))
+    return b.select(near, total, b.div(f, b.select(near, one, x)))
+
+
+#: of ber'/x and bei'/x (DLMF 10.65.1)
+_BERP = [(-1) ** k * k / 4 ** (2 * k - 1) / math.factorial(2 * k) ** 2 for k in range(1, 6)]
+_BEIP = [(-1) ** k * (k + 0.5) / 16**k / math.factorial(2 * k + 1) ** 2 for k in range(5)]
+
+
+def _kelvin(other: str, sign: int, power: int, series: list[float]) -> Partials:
     def partials(b: Builder, z: Value, x: Value) -> tuple[Partial, ...]:
         value = b.unary(other, x)
-        near = b.sub(value if sign > 0 else b.neg(value), b.div(z, x))
-        return (near,)
+        slope = _over_x(b, x, z, power, series) if series else b.div(z, x)
+        return (b.sub(value if sign > 0 else b.neg(value), slope),)
 
     return partials
 
@@ -185,8 +205,11 @@ def _kelvin(other: str, sign: int) -> Partials:
 for _u, _v in (("ber", "bei"), ("ker", "kei")):
     declare(_u, 1, lambda b, z, x, _d=_u + "p": (b.unary(_d, x),), low=0.3, high=5.0)
     declare(_v, 1, lambda b, z, x, _d=_v + "p": (b.unary(_d, x),), low=0.3, high=5.0)
-    declare(_u + "p", 1, _kelvin(_v, -1), low=0.3, high=5.0, ulp=256.0)
-    declare(_v + "p", 1, _kelvin(_u, 1), low=0.3, high=5.0, ulp=256.0)
+    _regular = _u == "ber"
+    declare(_u + "p", 1, _kelvin(_v, -1, 2, _BERP if _regular else []), low=0.3, high=5.0,
+            ulp=256.0)  # fmt: skip
+    declare(_v + "p", 1, _kelvin(_u, 1, 0, _BEIP if _regular else []), low=0.3, high=5.0,
+            ulp=256.0)  # fmt: skip
 
 # -- integrals of Bessel, Struve and Airy functions ---------------------------------------------
 
@@ -272,24 +295,59 @@ declare("elliprd_m", 1, _elliprd_partials, "special:elliprd_m", low=0.3, high=0.
         ulp=256.0)  # fmt: skip
 
 
-def _incomplete(b: Builder, phi: Value, m: Value) -> tuple[Value, Value, Value]:
-    """F, E and Δ = √(1 - m sin² φ)"""
+#: Below this parameter the derivatives by it are integrals, summed up: the closed forms are 0/0
+#: at m = 0 and lose digits near it.
+_SMALL_PARAMETER = 0.2
+_NODES, _WEIGHTS = (x / 2 for x in np.polynomial.legendre.leggauss(20))
+
+
+def _integral(b: Builder, phi: Value, m: Value, power: int) -> Value:
+    """∫ sin²/Δ^power from 0 to φ for small m, on [-π/2, π/2] by Gauss' rule."""
+    half_turns = b.unary("rint", _times(b, 1 / math.pi, phi))
+    rest = b.sub(phi, _times(b, math.pi, half_turns))
+    quarter = b.like(math.pi / 2, phi)
+
+    def summed(end: Value) -> Value:
+        total: Value | None = None
+        for x, weight in zip(_NODES, _WEIGHTS):
+            square = b.integer_pow(b.sin(_times(b, float(0.5 + x), end)), 2)
+            delta = b.sqrt(b.sub(b.like(1, m), b.mul(m, square)))
+            term = _times(b, float(weight), b.div(square, b.integer_pow(delta, power)))
+            total = term if total is None else b.add(total, term)
+        assert total is not None
+        return b.mul(total, end)
+
+    return b.add(summed(rest), _times(b, 2, b.mul(half_turns, summed(quarter))))
+
+
+def _by_parameter(b: Builder, phi: Value, m: Value, first: bool) -> Value:
+    """∂F/∂m (``first``) or ∂E/∂m"""
+    near = b.lt(b.abs(m), b.like(_SMALL_PARAMETER, m))
+    small = b.select(near, m, b.like(0, m))
+    m = b.select(near, b.like(0.5, m), m)
+    f, e = _f("ellipkinc", b, phi, m), _f("ellipeinc", b, phi, m)
+    if first:
+        rest = b.sub(b.like(1, m), m)
+        whole = b.div(b.sub(e, b.mul(rest, f)), _times(b, 2, b.mul(m, rest)))
+        last = b.div(b.sin(_times(b, 2, phi)), _times(b, 4, b.mul(rest, _delta(b, phi, m))))
+        far = b.sub(whole, last)
+        return b.select(near, _times(b, 0.5, _integral(b, phi, small, 3)), far)
+    far = b.div(b.sub(e, f), _times(b, 2, m))
+    return b.select(near, _times(b, -0.5, _integral(b, phi, small, 1)), far)
+
+
+def _delta(b: Builder, phi: Value, m: Value) -> Value:
+    """Δ = √(1 - m sin² φ)"""
     sine = b.sin(phi)
-    delta = b.sqrt(b.sub(b.like(1, m), b.mul(m, b.mul(sine, sine))))
-    return _f("ellipkinc", b, phi, m), _f("ellipeinc", b, phi, m), delta
+    return b.sqrt(b.sub(b.like(1, m), b.mul(m, b.mul(sine, sine))))
 
 
 def _ellipkinc(b: Builder, z: Value, phi: Value, m: Value) -> tuple[Partial, ...]:
-    f, e, delta = _incomplete(b, phi, m)
-    rest = b.sub(b.like(1, m), m)
-    first = b.div(b.sub(e, b.mul(rest, f)), _times(b, 2, b.mul(m, rest)))
-    last = b.div(b.sin(_times(b, 2, phi)), _times(b, 4, b.mul(rest, delta)))
-    return _over(b, 1, delta), b.sub(first, last)
+    return _over(b, 1, _delta(b, phi, m)), _by_parameter(b, phi, m, True)
 
 
 def _ellipeinc(b: Builder, z: Value, phi: Value, m: Value) -> tuple[Partial, ...]:
-    f, e, delta = _incomplete(b, phi, m)
-    return delta, b.div(b.sub(e, f), _times(b, 2, m))
+    return _delta(b, phi, m), _by_parameter(b, phi, m, False)
 
 
 declare("ellipkinc", 2, _ellipkinc, low=(0.2, 0.2), high=(1.5, 0.9), ulp=256.0)
@@ -405,7 +463,6 @@ def _whole_order(name: str) -> Any:
     plain = _scipy(name)
 
     def numpy(xs: Any, attrs: Any) -> Any:
-        import numpy as np
         from scipy import special
 
         if "hermite" not in name:

@@ -31,14 +31,17 @@ from tapec.ir.opdef import OPS
 from tapec.ir.residuals import Split, split, without_guards
 from tapec.ir.vjp import active_values, pull_back
 
-__all__ = ["carried_active", "cond_vjp", "scan_vjp", "simplified", "while_vjp"]
+__all__ = [
+    "carried_active", "cond_vjp", "may_be_singular", "scan_vjp", "simplified", "while_vjp",
+]  # fmt: skip
 
-#: Operations whose partial derivatives may be infinite where their value is not.
+#: Operations whose partial derivatives may be infinite where their value is not; so may those of
+#: all special functions.
 _SINGULAR = frozenset(
     (
-        "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "fmod", "hypot",
-        "integer_pow", "log", "log10", "log1p", "log2", "mod", "pow", "reduce_prod", "scan",
-        "sqrt", "tan", "while",
+        "arccos", "arccosh", "arcsin", "arctanh", "atan2", "cbrt", "cond", "div", "entr", "fmod",
+        "hypot", "integer_pow", "log", "log10", "log1p", "log2", "mod", "polygamma", "pow",
+        "reduce_prod", "scan", "sqrt", "tan", "while", "xlog1py", "xlogy",
     )
 )  # fmt: skip
 
@@ -90,8 +93,13 @@ def _carried_reaching(
         outputs |= more
 
 
+def may_be_singular(name: str) -> bool:
+    """Whether a partial derivative of the operation may be infinite where its value is finite."""
+    return name in _SINGULAR or (OPS[name].llvm or "").startswith("special:")
+
+
 def _singular(body: Function) -> bool:
-    return any(op.name in _SINGULAR for op in walk(body.block))
+    return any(may_be_singular(op.name) for op in walk(body.block))
 
 
 class _Pull:
