@@ -110,9 +110,9 @@ def closed_svd_function(b: Builder, op: Op, xs: Sequence[Value]) -> Sequence[Val
 
 
 def _quotient(b: Builder, x: Value, gap: Value, equal: Value, ends: tuple[Value, ...]) -> Value:
-    """``x / gap``, or the mean of the slopes where values and slopes are near; where ``equal``,
-    the slope if ``x`` vanishes and the slopes agree, else NaN.  ``ends``: the values, their
-    functions and slopes at both ends, as matrices."""
+    """``x / gap``, or the mean of the slopes where values and slopes are near and the mean is the
+    quotient but for rounding; where ``equal``, the slope if ``x`` vanishes and the slopes agree,
+    else NaN.  ``ends``: the values, their functions and slopes at both ends, as matrices."""
     w_i, w_j, y_i, y_j, s_i, s_j = ends
     half, tiny = b.like(0.5, x), b.like(64 * _epsilon(x.type), x)
     mean = b.mul(b.add(s_i, s_j), half)
@@ -124,7 +124,11 @@ def _quotient(b: Builder, x: Value, gap: Value, equal: Value, ends: tuple[Value,
         b.mul(_largest(b, b.max(b.abs(y_i), b.abs(y_j)), 2, x.type.shape), b.like(1e3, x)),
         b.mul(b.abs(mean), _largest(b, top, 2, x.type.shape)),
     )
-    none = b.le(b.abs(x), b.mul(room, tiny))
+    room, along = b.mul(room, tiny), b.mul(mean, gap)
+    # slopes a whole period apart agree, too
+    error = b.add(room, b.mul(b.abs(along), b.like(_NEAR, x)))
+    near = b.logical_and(near, b.le(b.abs(b.sub(x, along)), error))
+    none = b.le(b.abs(x), room)
     at_equal = b.select(b.logical_and(agree, none), mean, b.like(np.nan, x))
     apart = b.div(x, b.select(equal, b.like(1, gap), gap))
     return b.select(equal, at_equal, b.select(near, mean, apart))
