@@ -139,3 +139,67 @@ def test_a_step_of_a_chain_costs_few_multiplications() -> None:
 
         found.append(tapec.value_and_grad(chain).dump("opt", np.ones(50)).count(" mul "))
     assert found[1] - found[0] <= 5
+
+
+#: One step, y*(1 - y²/10) + x/20, in many spellings.
+STEPS = (
+    "y * (1.0 - 0.1 * y * y) + 0.05 * x",
+    "0.05 * x + (1.0 - y**2 * 0.1) * y",
+    "y * (1.0 - y * (y * 0.1)) + x * 0.05",
+    "x * 0.05 - (y * y * 0.1 - 1.0) * y",
+    "(1.0 - 0.1 * (y * y)) * y + 0.05 * x",
+    "(1.0 + (-0.1) * y * y) * y + 0.05 * x",
+    "y * (-(y * y) * 0.1 + 1.0) + 0.05 * x",
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_any_spelling_of_a_chain_costs_the_same(step: str) -> None:
+    scope: dict[str, Any] = {"np": np}
+    exec(f"def chain(x):\n y = x\n for _ in range(6): y = {step}\n return np.sum(y * y)", scope)
+    x = np.random.default_rng(1).uniform(-1.5, 1.5, 40)
+    call = tapec.value_and_grad(scope["chain"])
+    texts = tapec.jit(scope["chain"]).dump("opt", x), call.dump("opt", x)
+    value, both = (sum(t.count(f" {n} ") for n in ("mul", "add", "sub", "neg")) for t in texts)
+    assert both - value <= 4 * 6 + 2  # of a step: 1 - 3*s, times d, 0.05 times the sum
+    y, d = x, np.ones(40)
+    for _ in range(6):
+        d, y = d * (1 - 0.3 * y * y) + 0.05, y * (1 - 0.1 * y * y) + 0.05 * x
+    value, g = call(x)
+    assert np.isclose(value, np.sum(y * y), rtol=1e-13)
+    assert np.allclose(g, 2 * y * d, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("line", "work"),
+    [
+        ("%r = sub %p, %s", 1),
+        ("%t = sub %p, %s; %r = sub %t, %s", 2),  # 1 - 3*s
+        ("%t = add %p, %s; %r = mul %t, %z", 2),  # s - s is left alone: s may be inf
+        ("%t = mul %z, %x; %u = mul %t, %y; %r = add %u, %s", 3),  # a coefficient more
+        ("%t = mul %z, %y; %u = mul %t, %c; %r = mul %u, %x", 1),  # z*s
+        ("%t = mul %z, %y; %u = mul %t, %c3; %r = mul %u, %x", 2),  # (z*s)*-3
+        ("%t = mul %z, %y; %u = neg %t; %v = mul %x, %u; %r = mul %c, %v", 2),  # -(z*s)
+        ("%t = mul %z, %p; %u = mul %z, %s; %r = sub %t, %u", 3),  # z*(1 - 2*s)
+        ("%t = mul %z, %p; %u = mul %z, %s; %v = add %u, %u; %r = sub %t, %v", 3),
+    ],
+)
+def test_products_as_monomials(line: str, work: int) -> None:
+    body = "\n".join(f"  {x} : f64[]" for x in line.split("; "))
+    fn = parse(
+        f"""func @f(%x: f64[], %y: f64[], %z: f64[]) -> (f64[], f64[]) {{
+          %c = constant {{value=0.1}} : f64[]
+          %c3 = constant {{value=-0.3}} : f64[]
+          %one = constant {{value=1.0}} : f64[]
+          %q = mul %y, %c : f64[]
+          %s = mul %q, %x : f64[]
+          %p = sub %one, %s : f64[]
+        {body}
+          return %p, %r
+        }}"""
+    )
+    primal = [op.results[0] for op in fn.ops[:6]]
+    new = factored(fn, primal)
+    assert sum(op.name in ("mul", "add", "sub", "neg") for op in new.ops) - 3 == work
+    args = [1.3, -0.7, 2.9]
+    assert np.allclose(interpret(new, args), interpret(fn, args), rtol=1e-13)
