@@ -202,8 +202,9 @@ def robot_arm_by_hand(q: Any) -> Any:
 def straight_line_source(count: int, inputs: int = 10, seed: int = 0) -> tuple[str, str]:
     """Python source of a program of ``count`` scalar operations, and of its gradient by hand.
 
-    Operands come from the last 20 values; the generator runs along at the point ``i / 10`` and
-    takes a sine whenever a value grows, so that all stay of the order of one.
+    Operands come from the last 20 values and, now and then, from the inputs, so that the end
+    depends on these.  The generator runs along at the point ``i / 10`` and takes a sine whenever
+    a value grows, so that all stay of the order of one.
     """
     rng = random.Random(seed)
     names = [f"a{i}" for i in range(inputs)]
@@ -212,7 +213,9 @@ def straight_line_source(count: int, inputs: int = 10, seed: int = 0) -> tuple[s
     back: list[str] = []
     header = ", ".join(names)
     for i in range(count):
-        a, b = rng.choice(names[-20:]), rng.choice(names[-20:])
+        a = rng.choice(names[-20:])
+        near = names[:inputs] if rng.random() < 0.1 else names[-20:]
+        b = rng.choice([name for name in near if name != a])
         v = f"v{i}"
         kind = rng.choice(("add", "sub", "mul", "mul", "sin", "cos"))
         if abs(at[a]) > 2 or abs(at[b]) > 2:
