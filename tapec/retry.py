@@ -18,6 +18,7 @@ import builtins
 import dis
 import functools
 import importlib
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -33,11 +34,12 @@ from tapec.tape import is_traced
 __all__ = ["failed_in", "unsupported", "with_counterparts"]
 
 #: SciPy's modules some of whose functions have counterparts.
-_SCIPY = ("linalg", "signal", "special", "stats")
+_SCIPY = ("interpolate", "linalg", "signal", "spatial.distance", "special", "stats")
+#: Objects of SciPy's are looked for in containers of so many items.
+_MAX_ITEMS = 64
 #: What stands in for the rest.
 _WAYS = {
     "integrate": "use tapec.odeint, or np.trapezoid over points",
-    "interpolate": "use np.interp, or a matrix of basis functions made from plain arrays",
     "optimize": "use tapec.root, tapec.fixed_point or tapec.argmin",
     "sparse": "use A @ x, tapec.linear_solve",
 }
@@ -113,8 +115,9 @@ def unsupported(error: BaseException) -> BaseException:
 def _way(name: str) -> str:
     """What to write instead of a function of SciPy."""
     _, module, *rest = name.split(".")
-    if module in _SCIPY and rest and rest[0] in _ours(module).__all__:
-        return f"use tapec.{name}"
+    for ours in _SCIPY:
+        if ours.partition(".")[0] == module and rest and rest[0] in _ours(ours).__all__:
+            return f"use tapec.scipy.{ours}.{rest[0]}"
     plain = "call it on plain arrays, write it with NumPy, or wrap it in tapec.host_call"
     return f"{_WAYS[module]}, or {plain}" if module in _WAYS else plain
 
@@ -128,7 +131,7 @@ def with_counterparts(
 ) -> Callable[..., Any] | None:
     """A copy of ``subject`` that sees counterparts of the libraries ("numpy", "scipy"); None if it
     is not a function that names them."""
-    copier = _Copier(_counterparts(libraries))
+    copier = _Copier(_counterparts(libraries), "scipy" in libraries)
     made = copier.function(subject)
     return made if copier.named else None
 
@@ -156,8 +159,9 @@ def _counterparts(libraries: frozenset[str]) -> dict[int, tuple[Any, Any]]:
 
 
 class _Copier:
-    def __init__(self, known: dict[int, tuple[Any, Any]]) -> None:
+    def __init__(self, known: dict[int, tuple[Any, Any]], scipy: bool) -> None:
         self._known = known
+        self._scipy = scipy
         #: id of a module's globals → its copy
         self._globals: dict[int, dict[str, Any]] = {}
         self._copies: dict[int, Any] = {}
@@ -202,12 +206,28 @@ class _Copier:
             return known[1]
         if isinstance(x, types.FunctionType):
             return self.function(x)
+        if self._scipy and type(x).__module__.startswith("scipy."):
+            made = _object(x)
+            self.named = self.named or made is not x
+            return made
+        if type(x) in (list, tuple, dict) and 0 < len(x) <= _MAX_ITEMS:
+            return self._container(x)
         if isinstance(x, types.ModuleType):
-            named = x.__name__ == "scipy"
+            named = x.__name__.partition(".")[0] == "scipy"
             self.named = self.named or named
             if named or _users(x.__name__, getattr(x, "__file__", None)):
                 return _View(x, self)
         return x
+
+    def _container(self, x: Any) -> Any:
+        """A list, tuple or dict; a copy of it if an object of SciPy's in it has a counterpart."""
+        items = list(x.values() if type(x) is dict else x)
+        if not any(type(v).__module__.startswith("scipy.") for v in items):
+            return x
+        made = [self.value(v) for v in items]
+        if all(map(operator.is_, made, items)):
+            return x
+        return dict(zip(x, made)) if type(x) is dict else type(x)(made)
 
     def _module(self, names: dict[str, Any]) -> dict[str, Any]:
         """A copy of a module's globals in which libraries and functions are replaced."""
@@ -221,6 +241,16 @@ class _Copier:
 
     def _import(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return self.value(builtins.__import__(name, *args, **kwargs))
+
+
+def _object(x: Any) -> Any:
+    """The counterpart of an object of SciPy's that was made outside of the trace, or itself."""
+    for module in _SCIPY:
+        if f"scipy.{module}" in sys.modules:
+            made = getattr(_ours(module), "counterpart", lambda x: None)(x)
+            if made is not None:
+                return made
+    return x
 
 
 class _View(types.ModuleType):

@@ -204,7 +204,7 @@ def _plain_array_indexed(error: IndexError) -> IndexError:
     place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: " if trace else ""
     return TapecIndexError(
         f"{place}{error}; instead: to index a plain NumPy array by an array of traced indices, "
-        "write tapec.numpy.array(array)[index], or use np.take"
+        "write tapec.numpy.array(array)[index]"
     )
 
 

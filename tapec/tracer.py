@@ -16,6 +16,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,6 +48,23 @@ from tapec.tape import as_tracer, is_traced
 __all__ = ["FUNCTIONS", "METHODS", "UFUNCS", "Tracer", "as_tracer", "is_traced", "view"]
 
 _SAME_KIND = "bifc"
+
+
+#: Modules of SciPy that compute with NumPy's functions alone, which take arrays of objects.
+_PURE = ("scipy.integrate._quadrature", "scipy.linalg._special_matrices")
+
+
+def _inside_scipy(frame: FrameType | None) -> bool:
+    """Whether the user called a function of SciPy that may hand arrays to compiled code."""
+    outermost = ""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("scipy."):
+            outermost = module
+        elif module.partition(".")[0] != "numpy":
+            break
+        frame = frame.f_back
+    return bool(outermost) and outermost not in _PURE
 
 
 class Tracer(Operators):
@@ -274,6 +292,9 @@ class Tracer(Operators):
             whole = np.empty((), object)
             whole[()] = self
             return whole
+        if _inside_scipy(frame):
+            # its compiled code takes the references of an array of objects for numbers
+            raise fail(ConversionError, f"{self.describe()} in a function of SciPy")
         if dtype is not None and np.dtype(dtype) != object:
             self._refuse(
                 f"conversion to a NumPy array of {np.dtype(dtype)}",

@@ -1,0 +1,1 @@
+"""``scipy.spatial`` for traced values: ``distance``."""
