@@ -73,9 +73,10 @@ def _called(error: BaseException) -> tuple[Any, str] | None:
 def _named(frame: types.FrameType) -> str:
     """``scipy.stats.norm.logpdf`` for a frame of ``scipy.stats._distn_infrastructure``."""
     module, name = frame.f_globals["__name__"], frame.f_code.co_qualname
-    if module.startswith("scipy._lib."):  # a wrapper; "f" is what a loop over batches calls
-        function = frame.f_locals.get("f")
-        if not isinstance(function, types.FunctionType):
+    if module.startswith("scipy._lib.") or "<locals>" in name:  # a wrapper of a function
+        found = [frame.f_locals.get(k) for k in ("f", "hypotest_fun_in")]
+        function = next((f for f in found if isinstance(f, types.FunctionType)), None)
+        if function is None:
             return ""
         module, name = function.__module__, function.__qualname__
     owner, _, method = name.rpartition(".")

@@ -51,7 +51,13 @@ _SAME_KIND = "bifc"
 
 
 #: Modules of SciPy that compute with NumPy's functions alone, which take arrays of objects.
-_PURE = ("scipy.integrate._quadrature", "scipy.linalg._special_matrices")
+_PURE = frozenset(
+    f"scipy.{module}"
+    for module in (
+        "constants._constants", "integrate._quadrature", "interpolate._polyint",
+        "linalg._special_matrices", "optimize._optimize", "signal._waveforms",
+    )
+)  # fmt: skip
 
 
 def _inside_scipy(frame: FrameType | None) -> bool:

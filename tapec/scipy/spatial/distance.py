@@ -7,7 +7,7 @@ Every other name is SciPy's own, on plain arrays.
 >>> import numpy as np, tapec
 >>> from tapec.scipy.spatial.distance import cdist
 >>> x, y = np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 4.0]])
->>> tapec.grad(lambda x: np.sum(cdist(x, y)))(x).tolist()
+>>> tapec.grad(lambda x: np.sum(cdist(x, y)))(x).round(12).tolist()
 [[0.0, -1.0], [0.6, -0.8]]
 """
 
