@@ -7,18 +7,12 @@ before they compute.  The trace is run again with copies of the user's functions
 ``tapec.scipy`` where they name ``scipy``, a module of it or a function of such a module.  Only
 the copies are affected: the user's modules, other callers, NumPy and SciPy stay as they are.
 
-What is copied: the traced function, the functions of the user's own modules that it can reach by
-name, in globals, closures and defaults, and imports inside of them.  Methods of classes, functions
-of installed packages and functions that assign globals are left alone.
+``copies`` says what is copied.
 """
 
 from __future__ import annotations
 
-import builtins
-import dis
-import functools
 import importlib
-import operator
 import sys
 import types
 from collections.abc import Callable
@@ -26,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapec.depends import is_library
+from tapec.copies import Copier
 from tapec.errors import ConversionError, TapecError, UnsupportedError
 from tapec.source import describe_site, site_of
 from tapec.tape import is_traced
@@ -35,8 +29,6 @@ __all__ = ["failed_in", "unsupported", "with_counterparts"]
 
 #: SciPy's modules some of whose functions have counterparts.
 _SCIPY = ("interpolate", "linalg", "signal", "spatial.distance", "special", "stats")
-#: Objects of SciPy's are looked for in containers of so many items.
-_MAX_ITEMS = 64
 #: What stands in for the rest.
 _WAYS = {
     "integrate": "use tapec.odeint, or np.trapezoid over points",
@@ -132,7 +124,8 @@ def with_counterparts(
 ) -> Callable[..., Any] | None:
     """A copy of ``subject`` that sees counterparts of the libraries ("numpy", "scipy"); None if it
     is not a function that names them."""
-    copier = _Copier(_counterparts(libraries), "scipy" in libraries)
+    convert = _object if "scipy" in libraries else None
+    copier = Copier(_counterparts(libraries), convert)
     made = copier.function(subject)
     return made if copier.named else None
 
@@ -159,91 +152,6 @@ def _counterparts(libraries: frozenset[str]) -> dict[int, tuple[Any, Any]]:
     return {id(x): (x, y) for x, y in found if x is not None and x is not y}
 
 
-class _Copier:
-    def __init__(self, known: dict[int, tuple[Any, Any]], scipy: bool) -> None:
-        self._known = known
-        self._scipy = scipy
-        #: id of a module's globals → its copy
-        self._globals: dict[int, dict[str, Any]] = {}
-        self._copies: dict[int, Any] = {}
-        #: whether something of a library was met by name
-        self.named = False
-
-    def function(self, f: Any) -> Any:
-        """A copy of a function, method or partial; anything else as it is."""
-        if isinstance(f, functools.partial):
-            return functools.partial(self.function(f.func), *f.args, **f.keywords)
-        if isinstance(f, types.MethodType):
-            return types.MethodType(self.function(f.__func__), f.__self__)
-        if not isinstance(f, types.FunctionType) or not _of_the_user(f):
-            return f
-        known = self._copies.get(id(f))
-        if known is not None:
-            return known
-        instructions = list(dis.get_instructions(f))
-        if any(i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for i in instructions):
-            return f
-        cells = tuple([types.CellType() for _ in f.__closure__ or ()])
-        copy = types.FunctionType(f.__code__, self._module(f.__globals__), f.__name__, None, cells)
-        copy.__dict__.update(f.__dict__)
-        copy.__qualname__, copy.__doc__ = f.__qualname__, f.__doc__
-        self._copies[id(f)] = copy
-        copy.__defaults__ = f.__defaults__ and tuple([self.value(x) for x in f.__defaults__])
-        copy.__kwdefaults__ = f.__kwdefaults__ and {
-            k: self.value(x) for k, x in f.__kwdefaults__.items()
-        }
-        self.named = self.named or any(i.opname == "IMPORT_NAME" for i in instructions)
-        for mine, theirs in zip(cells, f.__closure__ or ()):
-            try:
-                mine.cell_contents = self.value(theirs.cell_contents)
-            except ValueError:  # not assigned yet
-                continue
-        return copy
-
-    def value(self, x: Any) -> Any:
-        known = self._known.get(id(x))
-        if known is not None and known[0] is x:
-            self.named = True
-            return known[1]
-        if isinstance(x, types.FunctionType):
-            return self.function(x)
-        if self._scipy and type(x).__module__.startswith("scipy."):
-            made = _object(x)
-            self.named = self.named or made is not x
-            return made
-        if type(x) in (list, tuple, dict) and 0 < len(x) <= _MAX_ITEMS:
-            return self._container(x)
-        if isinstance(x, types.ModuleType):
-            named = x.__name__.partition(".")[0] == "scipy"
-            self.named = self.named or named
-            if named or _users(x.__name__, getattr(x, "__file__", None)):
-                return _View(x, self)
-        return x
-
-    def _container(self, x: Any) -> Any:
-        """A list, tuple or dict; a copy of it if an object of SciPy's in it has a counterpart."""
-        items = list(x.values() if type(x) is dict else x)
-        if not any(type(v).__module__.startswith("scipy.") for v in items):
-            return x
-        made = [self.value(v) for v in items]
-        if all(map(operator.is_, made, items)):
-            return x
-        return dict(zip(x, made)) if type(x) is dict else type(x)(made)
-
-    def _module(self, names: dict[str, Any]) -> dict[str, Any]:
-        """A copy of a module's globals in which libraries and functions are replaced."""
-        made = self._globals.get(id(names))
-        if made is None:
-            made = self._globals[id(names)] = dict(names)
-            for name, x in names.items():
-                made[name] = self.value(x)
-            made["__builtins__"] = {**vars(builtins), "__import__": self._import}
-        return made
-
-    def _import(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self.value(builtins.__import__(name, *args, **kwargs))
-
-
 def _object(x: Any) -> Any:
     """The counterpart of an object of SciPy's that was made outside of the trace, or itself."""
     for module in _SCIPY:
@@ -252,30 +160,3 @@ def _object(x: Any) -> Any:
             if made is not None:
                 return made
     return x
-
-
-class _View(types.ModuleType):
-    """A module of the user's with copies of its functions; SciPy with counterparts."""
-
-    def __init__(self, module: types.ModuleType, copier: _Copier) -> None:
-        object.__setattr__(self, "_of", (module, copier))
-
-    def __getattr__(self, name: str) -> Any:
-        module, copier = self._of
-        return copier.value(getattr(module, name))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._of[0], name, value)
-
-
-def _of_the_user(f: types.FunctionType) -> bool:
-    names = f.__globals__
-    return bool(names.get("TAPEC_USER_CODE")) or _users(
-        names.get("__name__", ""), f.__code__.co_filename
-    )
-
-
-def _users(module: str, file: str | None) -> bool:
-    """Whether a module is the user's own, and not part of an installed package."""
-    known = module.partition(".")[0] in ("numpy", "scipy", "tapec")
-    return file is not None and not known and not is_library(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import scipy.sparse as sparse
 import scipy.special
 import scipy.stats as st
 from scipy import stats
+from scipy.interpolate import CubicSpline
 from scipy.linalg import expm, solve_triangular
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -121,16 +123,87 @@ def test_special_functions_in_python() -> None:
     assert got == pytest.approx(float(mp.polygamma(2, mp.mpf(1.7))), rel=1e-12)
 
 
-def test_methods_of_classes_name_the_way() -> None:
-    class Model:
-        def log(self, m: Any) -> Any:
-            return np.sum(st.norm.logpdf(X, m))
+class Base:
+    scale = 2.0
 
-    model = Model()
-    with pytest.raises(
-        NotImplementedError, match=r"plain_scipy.py:\d+: scipy.stats.norm.*tapec.scipy.stats.norm"
-    ):
-        tapec.grad(lambda m: model.log(m))(0.1)
+    def log(self, m: Any) -> Any:
+        return np.sum(st.norm.logpdf(X, m, self.scale))
+
+    @property
+    def spread(self) -> Any:
+        return logsumexp(np.array([self.scale, 0.0]))
+
+
+class Model(Base):
+    """Attributes, ``super``, a property, a static method, and state that a method changes."""
+
+    def __init__(self, at: Any) -> None:
+        self.calls = 0
+        self.spline = CubicSpline(np.arange(4.0), np.arange(4.0) ** 3)
+        self.at = at
+
+    def log(self, m: Any) -> Any:
+        self.calls += 1
+        assert isinstance(self, Model) and type(self).__name__ == "Model"
+        return super().log(m) + self.spline(m * self.at) + self.twice(m) * self.spread
+
+    @staticmethod
+    def twice(m: Any) -> Any:
+        return norm.logpdf(m) * 2
+
+
+@dataclass(frozen=True)
+class Prior:
+    mean: Any
+    scale: Any = 1.0
+
+    def log(self, x: Any) -> Any:
+        return st.norm.logpdf(x, self.mean, self.scale)
+
+
+class Slotted:
+    __slots__ = ()
+
+    def log(self, m: Any) -> Any:
+        return np.sum(st.norm.logpdf(X, m))
+
+
+MODEL = Model(2.0)
+SPREAD = float(scipy.special.logsumexp([2.0, 0]))
+
+
+def test_methods_of_classes() -> None:
+    want = np.sum(X - 0.4) / 4 + 3 * (0.8**2) * 2 - 2 * 0.4 * SPREAD
+    before = MODEL.calls
+    for fn in (lambda m: MODEL.log(m), MODEL.log, lambda m: Model(2.0).log(m)):
+        assert tapec.grad(fn)(0.4) == pytest.approx(want, rel=1e-12)
+    assert MODEL.calls == before + 4  # of two functions, each traced twice
+    assert MODEL.log(0.4) == pytest.approx(tapec.jit(lambda m: MODEL.log(m))(0.4), rel=1e-12)
+    assert type(MODEL) is Model and type(MODEL.spline) is CubicSpline
+
+
+def test_dataclasses_and_containers_of_them() -> None:
+    assert tapec.grad(lambda m: Prior(m).log(1.0))(0.25) == pytest.approx(0.75)
+    priors = [Prior(0.5), Prior(1.0, 2.0)]
+    named = {"a": Prior(0.5)}
+    got = tapec.grad(lambda x: sum(p.log(x) for p in priors) + named["a"].log(x))(0.25)
+    assert got == pytest.approx(0.25 + 0.75 / 4 + 0.25)
+
+
+def test_what_is_not_copied_names_the_way() -> None:
+    slotted, seen = Slotted(), 0
+
+    def counts(m: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return norm.logpdf(m)
+
+    way = r"plain_scipy.py:\d+: scipy.stats.norm.*tapec.scipy.stats.norm"
+    with pytest.raises(NotImplementedError, match=way):
+        tapec.grad(lambda m: slotted.log(m))(0.1)
+    with pytest.raises(NotImplementedError, match=way):
+        tapec.grad(lambda m: counts(m))(0.1)
+    assert seen >= 1
 
 
 @pytest.mark.parametrize(
@@ -161,11 +234,13 @@ def test_compiled_code_is_given_no_objects() -> None:
     """SciPy's squareform reads an array of objects as numbers, which ends the interpreter."""
     from scipy.spatial.distance import pdist, squareform
 
-    class Model:
+    class Hidden:
+        __slots__ = ()
+
         def value(self, v: Any) -> Any:
             return np.sum(squareform(v))
 
-    model = Model()
+    model = Hidden()
     with pytest.raises(NotImplementedError, match="squareform does not take traced values"):
         tapec.grad(lambda v: model.value(v))(np.arange(6.0))
     points = np.array([[0.0, 0], [3, 4], [6, 8]])
