@@ -110,7 +110,7 @@ class Copier:
         self._copies[id(cls)] = made  # before its methods, which may name it
 
         def attribute(this: Any, name: str) -> Any:
-            x = cls.__getattribute__(this, name)
+            x = super(made, this).__getattribute__(name)
             return self.value(x) if name in object.__getattribute__(this, "__dict__") else x
 
         made.__getattribute__ = attribute
