@@ -7,6 +7,7 @@ are folded element by element along a short axis.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,15 @@ def apply(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, An
     return into(out, result, ufunc.__name__)
 
 
+def _by_elements(ufunc: Any, *xs: Any) -> Any:
+    """A Python function that ``np.frompyfunc`` made a ufunc of."""
+    tape = next(x for x in xs if is_traced(x)).tape
+    results = ufunc(*[x.__array__() if isinstance(x, Tracer) else x for x in xs])
+    if isinstance(results, tuple):
+        return tuple([as_tracer(tape, r) for r in results])
+    return as_tracer(tape, results)
+
+
 def into(out: tuple[Any, ...], result: Any, name: str) -> Any:
     """Write results to ``out=`` arguments; what the call returns."""
     results = result if isinstance(result, tuple) else (result,)
@@ -89,6 +99,8 @@ def into(out: tuple[Any, ...], result: Any, name: str) -> Any:
 
 def _rule(ufunc: Any) -> Callable[..., Any]:
     rule = ufunc_rule(ufunc)
+    if rule is None and all(set(kinds) <= {"O", "-", ">"} for kinds in ufunc.types):
+        return functools.partial(_by_elements, ufunc)
     if rule is None:
         raise unsupported(ufunc, {})
     return rule

@@ -543,3 +543,29 @@ def matrix_diagonal(x: Any, /, *, offset: Any = 0) -> Tracer:
 @implements(getattr(np.linalg, "trace", ""))
 def matrix_trace(x: Any, /, *, offset: Any = 0, dtype: Any = None) -> Tracer:
     return trace(x, offset, -2, -1, dtype)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: Any = False, writeable: Any = False
+) -> Tracer:
+    """All windows of a size; the windows' own axes come last."""
+    out = as_array(x)
+    sizes = shape_argument(window_shape)
+    given = range(out.type.ndim) if axis is None else np.atleast_1d(axis).tolist()
+    axes = [axis_of(k, out.type.ndim) for k in given]
+    if len(sizes) != len(axes):
+        raise fail(
+            TapecValueError,
+            f"sliding_window_view: {len(sizes)} window sizes for {len(axes)} axes",
+        )
+    for size, k in zip(sizes, axes):
+        count = out.type.shape[k] - size + 1
+        if size < 0 or count < 1:
+            raise fail(TapecValueError, "window shape cannot be larger than input array shape")
+        index = np.arange(count)[:, None] + np.arange(size)
+        taken = p.gather(out, [out.tape.fixed(index)], (k,))  # windows and their elements in front
+        order = [2 + j if j < k else 1 + j for j in range(out.type.ndim)]
+        order[k] = 0
+        out = p.transpose(taken, [*order, 1])
+    return out
