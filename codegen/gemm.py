@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tapec.codegen.body import strides_of
 from tapec.codegen.plan import SMALL
 from tapec.codegen.vectors import memory_type
@@ -98,8 +100,14 @@ def _product(numbers: Sequence[int]) -> int:
     return total
 
 
-def lower_dot(b: Builder, op: Op, x: Value, y: Value, follow: Op | None) -> Value:
-    """Emit ``op`` on ``x`` and ``y``, and ``follow`` too: the transpose that is its only use."""
+def lower_dot(
+    b: Builder, op: Op, x: Value, y: Value, follow: Op | None, streamed: bool = False
+) -> Value:
+    """Emit ``op`` on ``x`` and ``y``, and ``follow`` too: the transpose that is its only use.
+
+    ``streamed``: the result is used once, by elementwise code.  A product of few terms is written
+    out there then: a library call would take longer to store it than to compute it.
+    """
     xs, ys = x.type.shape, y.type.shape
     (xc, yc), (xb, yb) = op.attrs["contract"], op.attrs["batch"]
     xm = [j for j in range(len(xs)) if j not in xc and j not in xb]
@@ -108,6 +116,8 @@ def lower_dot(b: Builder, op: Op, x: Value, y: Value, follow: Op | None) -> Valu
     k, n = _product([xs[j] for j in xc]), _product([ys[j] for j in yn])
     result = op.results[0].type
     perm = follow.attrs["perm"] if follow is not None else tuple(range(result.ndim))
+    if streamed and 1 <= k <= FEW_TERMS and x.type.dtype.kind == "f" and result.size > SMALL:
+        return b.transpose(_written_out(b, op, x, y, (xm, yn)), perm)
     if x.type.size <= SMALL and y.type.size <= SMALL and result.size <= SMALL:
         return b.transpose(b.append(op, (x, y)).results[0], perm)
     if (
@@ -129,6 +139,35 @@ def lower_dot(b: Builder, op: Op, x: Value, y: Value, follow: Op | None) -> Valu
         product = b.mul(wide_x, wide_y)
         return b.transpose(b.reduce_sum(product, contracted) if xc else product, perm)
     return _library(b, op, x, y, (xm, yn), perm)
+
+
+def _written_out(
+    b: Builder, op: Op, x: Value, y: Value, free: tuple[list[int], list[int]]
+) -> Value:
+    """The sum over the contracted indices as elementwise code."""
+    (xc, yc), (xb, yb) = op.attrs["contract"], op.attrs["batch"]
+    xm, yn = free
+    shape = op.results[0].type.shape
+    batch, m = range(len(xb)), range(len(xb), len(xb) + len(xm))
+    n = range(len(xb) + len(xm), len(shape))
+    total: Value | None = None
+    for index in np.ndindex(*[x.type.shape[a] for a in xc]):
+        left = b.broadcast(_at(b, x, xc, index, [*xb, *xm]), shape, [*batch, *m])
+        right = b.broadcast(_at(b, y, yc, index, [*yb, *yn]), shape, [*batch, *n])
+        term = b.mul(left, right)
+        total = term if total is None else b.add(total, term)
+    assert total is not None
+    return total
+
+
+def _at(b: Builder, v: Value, axes: Sequence[int], index: Sequence[int], rest: list[int]) -> Value:
+    """``v`` at ``index`` along ``axes``; the other axes in the order of ``rest``."""
+    start, size = [0] * v.type.ndim, list(v.type.shape)
+    for a, i in zip(axes, index):
+        start[a], size[a] = int(i), 1
+    kept = sorted(rest)
+    flat = b.reshape(b.slice(v, start, size), [v.type.shape[a] for a in kept])
+    return b.transpose(flat, [kept.index(a) for a in rest])
 
 
 def _rows_add_up(x: Value, y: Value, xm: list[int], yn: list[int]) -> bool:

@@ -20,6 +20,7 @@ from tapec.codegen.body import Node
 from tapec.codegen.control import STACKS
 from tapec.codegen.early_gather import gather_early
 from tapec.codegen.fourier import nanoseconds
+from tapec.codegen.lanes import lanes_last
 from tapec.codegen.lapack import work_of
 from tapec.codegen.lower import lower
 from tapec.codegen.mathlib import MathLibrary
@@ -431,7 +432,7 @@ def _constant_global(name: str, k: int, v: Value) -> str:
 
 def make_program(fn: Function) -> Program:
     """The loop-level program of a function (what ``dump("loops")`` shows)."""
-    return planning.plan(lower(in_row_blocks(gather_early(fn))))
+    return planning.plan(lanes_last(lower(in_row_blocks(gather_early(fn)))))
 
 
 def _body_program(fn: Function) -> Program:

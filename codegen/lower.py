@@ -27,6 +27,7 @@ from tapec.ir.builder import Builder
 from tapec.ir.core import Block, Function, Op, Value
 from tapec.ir.dce import dce, rebuilt
 from tapec.ir.loops import body_function
+from tapec.ir.opdef import OPS
 
 __all__ = ["lower"]
 
@@ -41,6 +42,7 @@ def lower(fn: Function, unrolled: bool = False) -> Function:
         return fn
     uses = _uses(fn)
     alone, inner_places = _followed(fn, uses), _inner_places(fn, uses)
+    streamed = _streamed(fn, uses)
     stacks: dict[Value, Pieces] = {}
     b = Builder()
     env: dict[Value, Value] = {}
@@ -58,8 +60,9 @@ def lower(fn: Function, unrolled: bool = False) -> Function:
             env[op.results[0]] = b.append(op, operands).results[0]
         elif op.name == "dot":
             follow = alone.get(op.results[0])
-            value = lower_dot(b, op, operands[0], operands[1], follow)
-            env[op.results[0] if follow is None else follow.results[0]] = value
+            last = op.results[0] if follow is None else follow.results[0]
+            value = lower_dot(b, op, operands[0], operands[1], follow, last in streamed)
+            env[last] = value
         elif op.results and op.results[0] in env:
             continue  # the transpose after a product, the reshape of a diagonal
         elif op.name == "place" and op.results[0] in alone:
@@ -155,6 +158,25 @@ def _uses(fn: Function) -> Counter[Value]:
         for region in op.regions:
             uses.update(region.results)
     return uses
+
+
+#: Elementwise code of this cost needs the registers for itself.
+DEAR = 10
+
+
+def _streamed(fn: Function, uses: Counter[Value]) -> set[Value]:
+    """Values whose only use is in cheap elementwise code."""
+    found: set[Value] = set()
+    dear: set[Value] = set()
+    for op in reversed(fn.ops):
+        definition = OPS[op.name]
+        if not definition.elementwise:
+            continue
+        if definition.cost >= DEAR or op.results[0] in dear:
+            dear.update(op.operands)
+        else:
+            found.update(v for v in op.operands if uses[v] == 1)
+    return found
 
 
 def _inner_places(fn: Function, uses: Counter[Value]) -> set[Value]:
