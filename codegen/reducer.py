@@ -21,18 +21,28 @@ if TYPE_CHECKING:
 __all__ = ["Reducer", "fill_identity"]
 
 
+#: Elements that are filled at once.
+LANES = 8
+
+
 def fill_identity(k: KernelEmitter, op: Op) -> None:
     """Fill a reduction's result with its neutral element."""
     result = op.results[0]
     dtype = result.type.dtype
-    value = constant(identity(op.name[7:], dtype), dtype)
+    neutral = identity(op.name[7:], dtype)
     if k.program.kind[result] == "reg":
-        k.set_regs(result, [value])
+        k.set_regs(result, [constant(neutral, dtype)])
         return
-    pointer = k.pointer(result)
-    index = k.open_loop(result.type.size)
-    store_vector(k, dtype, value, pointer, index, 1, 1, 1)
-    k.close_loop()
+    pointer, size = k.pointer(result), result.type.size
+    whole = size - size % LANES
+    if whole:
+        index = k.open_vector_loop(0, whole, LANES)
+        store_vector(k, dtype, constant(neutral, dtype, LANES), pointer, index, 1, LANES, LANES)
+        k.close_loop()
+    if whole < size:
+        index = k.open_loop(size - whole, whole)
+        store_vector(k, dtype, constant(neutral, dtype), pointer, index, 1, 1, 1)
+        k.close_loop()
 
 
 class Reducer:

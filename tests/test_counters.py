@@ -104,6 +104,26 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] 
     "network": (network, (ones(60, 50), ones(50, 10), ones(64, 60)), (0, 1)),
     "blocks of rows": (network, (ones(8, 16), ones(16, 2), ones(20_000, 8)), (0, 1)),
     "small product": (lambda a, b: np.sum((a @ b) ** 2), (ones(3, 3), ones(3, 3)), (0, 1)),
+    "many small matrices": (
+        lambda a, b, c: np.sum(np.tanh(np.tanh(a @ b) @ c)),
+        (ones(26, 4, 4), ones(4, 4), ones(4, 4)),
+        (0,),
+    ),
+    "product of few terms": (
+        lambda a, b, c: np.sum((c - a @ b) ** 2),
+        (ones(200, 3), ones(3, 100), ones(200, 100)),
+        (0, 1),
+    ),
+    "any spelling": (
+        lambda x: np.sum(0.05 * x + (1.0 - x**2 * 0.1) * x),
+        (ones(1000),),
+        (0,),
+    ),
+    "hessian times vector": (
+        lambda x, v: tapec.hvp(rosenbrock)(x, v),
+        (ones(1000), ones(1000)),
+        (),
+    ),
     "gather": (lambda x: np.sum(x[INDEX] ** 2), (ones(1000),), (0,)),
     "stacked blocks": (blocks, (ones(1000, 2), ones(1000, 2)), ()),
     "running sum": (lambda x: np.sum(np.cumsum(x) ** 2), (ones(1000),), (0,)),
