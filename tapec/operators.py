@@ -45,9 +45,9 @@ class Operators(Handle):
         return binary("mul", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        if _is_sparse(other):  # of SciPy's older kind, whose * is @
-            return self.__rmatmul__(other)
-        return binary("mul", other, self)
+        if other.__class__ is float or not _is_sparse(other):
+            return binary("mul", other, self)
+        return self.__rmatmul__(other)  # of SciPy's older kind, whose * is @
 
     def __truediv__(self, other: Any) -> Any:
         return binary("div", self, other)
