@@ -23,13 +23,18 @@ from typing import Any
 
 import numpy as np
 
+from tapec import trees
 from tapec.api import grad, jacobian, jit
 from tapec.control import while_loop
 from tapec.custom import custom_jvp, custom_vjp, stop_gradient
+from tapec.dispatch import Dispatcher
 from tapec.errors import ConversionError, TapecTypeError, TapecValueError
+from tapec.ir.core import walk
 from tapec.points import jvp, vjp
-from tapec.tape import as_tracer, current_tape
-from tapec.trace import where_defined
+from tapec.primitives import cast
+from tapec.tape import Handle, as_tracer, current_tape
+from tapec.trace import Output, where_defined
+from tapec.transforms import Transform
 
 __all__ = ["argmin", "fixed_point", "linear_solve", "root"]
 
@@ -94,7 +99,7 @@ class Solver:
         return x, -_solved(jacobian(self.equation)(x, *args), df)
 
 
-def _accepted(ok: Any, x: Any, what: str) -> Any:
+def accepted(ok: Any, x: Any, what: str) -> Any:
     """``x`` if the search ended well, an error if it is known that it did not, else NaN."""
     try:
         if ok:
@@ -128,7 +133,7 @@ def _search_root(
             return x - step, _size(step), k + 1
 
         x, step, _ = while_loop(more, newton, (x0, _size(x0) * 0 + np.inf, 0))
-        return _accepted(
+        return accepted(
             (step <= tol * (1.0 + _size(x))) & (_size(x) < np.inf),
             x,
             f"{kind}: no solution of {where_defined(fn)} found in {max_iter} Newton steps (a "
@@ -138,14 +143,43 @@ def _search_root(
     return search
 
 
-def _call(solver: Solver, x0: Any, args: Any) -> Any:
-    if not isinstance(args, (tuple, list)):
-        args = (args,)
+def _start(x0: Any, kind: str) -> Any:
     if not isinstance(x0, (float, int, np.ndarray, np.generic)) and not hasattr(x0, "tape"):
-        raise TapecTypeError(
-            f"{solver.kind}: x0 is a number or an array, not a {type(x0).__qualname__}"
+        raise TapecTypeError(f"{kind}: x0 is a number or an array, not a {type(x0).__qualname__}")
+    return float(x0) if type(x0) is int else x0
+
+
+def closed(fn: Callable[..., Any], x: Any, args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """``fn`` with the values that it takes from an enclosing trace as further arguments, so that
+    the rule knows of them; and all arguments after the first."""
+    args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    if current_tape() is None:
+        return fn, args
+    dispatcher = Dispatcher(Transform("jit"), _name(fn))
+    flat = dispatcher.flatten(fn, (x, *args), {}).flat
+    traced = dispatcher.trace(fn, flat)
+    taken = [c for c in traced.captures if isinstance(c, Handle) and c.type.dtype.is_inexact]
+    # a path that Python chose at the start need not be that of the solution
+    if not taken or any(op.name == "guard" for op in walk(traced.fn.block)):
+        return fn, args
+    place = {id(c): k for k, c in enumerate(taken)}
+
+    @functools.wraps(fn)
+    def hoisted(x: Any, *values: Any) -> Any:
+        tape = current_tape()
+        assert tape is not None
+        given, captured = values[: len(args)], values[len(args) :]
+        leaves, _ = trees.flatten(((x, *given), {}))
+        operands = [leaves[k] for k in flat.traced]
+        operands += [captured[place[id(c)]] if id(c) in place else c for c in traced.captures]
+        types = [p.type.dtype for p in traced.fn.params]
+        results = tape.inline(
+            traced.fn, [cast(as_tracer(tape, v), t) for v, t in zip(operands, types)]
         )
-    return jit(solver)(x0, *args)
+        found = [results[r.slot] if isinstance(r, Output) else r.value for r in traced.leaves]
+        return trees.unflatten(traced.treedef, found)
+
+    return hoisted, (*args, *taken)
 
 
 def _positive(tol: Any, max_iter: Any, kind: str) -> tuple[float, int]:
@@ -160,11 +194,14 @@ def root(
     """x with ``fn(x, *args) = 0``, by Newton's method from ``x0``.
 
     Differentiable with respect to ``args`` (not ``x0``), to any order, in both modes, under
-    ``vmap``.  ``fn`` returns an array of the shape of x; it takes what it depends on as arguments.
+    ``vmap``; and to values of an enclosing traced function that ``fn`` uses.  ``fn`` returns an
+    array of the shape of x.
     """
     tol, max_iter = _positive(tol, max_iter, "root")
+    x0 = _start(x0, "root")
+    fn, args = closed(fn, x0, args)
     search = _search_root(fn, tol, max_iter, "root")
-    return _call(Solver(fn, "root", fn, search, (tol, max_iter)), x0, args)
+    return jit(Solver(fn, "root", fn, search, (tol, max_iter)))(x0, *args)
 
 
 def fixed_point(
@@ -172,6 +209,8 @@ def fixed_point(
 ) -> Any:
     """x with ``x = fn(x, *args)``, by iterating ``fn``; differentiable like ``root``."""
     tol, max_iter = _positive(tol, max_iter, "fixed_point")
+    x0 = _start(x0, "fixed_point")
+    fn, args = closed(fn, x0, args)
 
     def search(x0: Any, *args: Any) -> Any:
         x0 = x0 * 1.0
@@ -186,7 +225,7 @@ def fixed_point(
             return new, _size(new - x), k + 1
 
         x, step, _ = while_loop(more, again, (x0, _size(x0) * 0 + np.inf, 0))
-        return _accepted(
+        return accepted(
             (step <= tol * (1.0 + _size(x))) & (_size(x) < np.inf),
             x,
             f"fixed_point: {where_defined(fn)} does not converge in {max_iter} iterations",
@@ -195,7 +234,7 @@ def fixed_point(
     def equation(x: Any, *args: Any) -> Any:
         return x - fn(x, *args)
 
-    return _call(Solver(fn, "fixed_point", equation, search, (tol, max_iter)), x0, args)
+    return jit(Solver(fn, "fixed_point", equation, search, (tol, max_iter)))(x0, *args)
 
 
 def argmin(
@@ -204,9 +243,11 @@ def argmin(
     """Where ``fn(x, *args)`` is stationary, by Newton's method on its gradient from ``x0``;
     differentiable like ``root``."""
     tol, max_iter = _positive(tol, max_iter, "argmin")
+    x0 = _start(x0, "argmin")
+    fn, args = closed(fn, x0, args)
     slope = grad(fn)
     search = _search_root(slope, tol, max_iter, "argmin")
-    return _call(Solver(fn, "argmin", slope, search, (tol, max_iter)), x0, args)
+    return jit(Solver(fn, "argmin", slope, search, (tol, max_iter)))(x0, *args)
 
 
 def linear_solve(
@@ -223,6 +264,7 @@ def linear_solve(
     Differentiable with respect to ``b`` and ``args``; the derivative is another such solve.
     """
     tol, max_iter = _positive(tol, max_iter, "linear_solve")
+    matvec, args = closed(matvec, b, args)
 
     def search(b: Any, *args: Any) -> Any:
         b = b * 1.0
@@ -240,7 +282,7 @@ def linear_solve(
             return x + a * p, r, r + (new / rr) * p, new, k + 1
 
         x, _, _, rr, _ = while_loop(more, step, (b * 0.0, b, b, np.sum(b * b), 0))
-        return _accepted(
+        return accepted(
             rr <= goal,
             x,
             f"linear_solve: {where_defined(matvec)} is not positive definite, or needs more than "
@@ -248,8 +290,6 @@ def linear_solve(
         )
 
     solver = _Linear(matvec, search, (tol, max_iter))
-    if not isinstance(args, (tuple, list)):
-        args = (args,)
     return jit(solver)(b, *args)
 
 

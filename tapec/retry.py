@@ -28,7 +28,7 @@ from tapec.tape import is_traced
 __all__ = ["failed_in", "unsupported", "with_counterparts"]
 
 #: SciPy's modules some of whose functions have counterparts.
-_SCIPY = ("interpolate", "linalg", "signal", "spatial.distance", "special", "stats")
+_SCIPY = ("interpolate", "linalg", "optimize", "signal", "spatial.distance", "special", "stats")
 #: What stands in for the rest.
 _WAYS = {
     "integrate": "use tapec.odeint, or np.trapezoid over points",
@@ -109,7 +109,7 @@ def _way(name: str) -> str:
     """What to write instead of a function of SciPy."""
     _, module, *rest = name.split(".")
     for ours in _SCIPY:
-        if ours.partition(".")[0] == module and rest and rest[0] in _ours(ours).__all__:
+        if ours.partition(".")[0] == module and rest and rest[0] in _names(_ours(ours)):
             return f"use tapec.scipy.{ours}.{rest[0]}"
     plain = "call it on plain arrays, write it with NumPy, or wrap it in tapec.host_call"
     return f"{_WAYS[module]}, or {plain}" if module in _WAYS else plain
@@ -117,6 +117,11 @@ def _way(name: str) -> str:
 
 def _ours(module: str) -> Any:
     return importlib.import_module(f"tapec.scipy.{module}")
+
+
+def _names(module: Any) -> list[str]:
+    """The counterparts in a module of ours: all, if it does not say which."""
+    return list(getattr(module, "TRACED", module.__all__))
 
 
 def with_counterparts(
@@ -147,8 +152,9 @@ def _counterparts(libraries: frozenset[str]) -> dict[int, tuple[Any, Any]]:
             theirs = sys.modules.get(f"scipy.{name}")
             if theirs is not None:
                 ours = _ours(name)
-                found.append((theirs, ours))
-                found += [(getattr(theirs, k, None), getattr(ours, k)) for k in ours.__all__]
+                if not hasattr(ours, "TRACED"):
+                    found.append((theirs, ours))
+                found += [(getattr(theirs, k, None), getattr(ours, k)) for k in _names(ours)]
     return {id(x): (x, y) for x, y in found if x is not None and x is not y}
 
 

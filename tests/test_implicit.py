@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
+from scipy.special import ndtr
 
 import tapec
 
@@ -135,9 +138,88 @@ def test_mistakes(call: Any, message: str) -> None:
         call()
 
 
-def test_closed_over_parameter() -> None:
-    def fn(a: Any) -> Any:
-        return tapec.root(lambda x: x * x - a, 1.0)
+def test_values_of_an_enclosing_function() -> None:
+    """What the equation takes from around it counts as an argument."""
 
-    with pytest.raises(TypeError, match="pass the value as an argument"):
+    def cube_root(a: Any) -> Any:
+        return tapec.root(lambda x: x**3 - a, 1.0)
+
+    a, fn = 2.0, cube_root
+    for k in range(4):
+        want = math.prod(1 / 3 - j for j in range(k)) * a ** (1 / 3 - k)
+        assert fn(a) == pytest.approx(want, rel=1e-12)
+        fn = tapec.grad(fn)
+    np.testing.assert_allclose(
+        tapec.vmap(tapec.grad(cube_root))(np.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-12
+    )
+    m = np.array([[3.0, 1], [0.5, 2]])
+    b = np.array([1.0, -2])
+
+    def system(m: Any, b: Any) -> Any:  # one by closure, one as an argument
+        return np.sum(tapec.root(lambda x, b: m @ x - b, np.zeros(2), (b,)) ** 2)
+
+    x = np.linalg.solve(m, b)
+    lam = np.linalg.solve(m.T, 2 * x)
+    by_m, by_b = tapec.grad(system, argnums=(0, 1))(m, b)
+    np.testing.assert_allclose(by_m, -np.outer(lam, x), rtol=1e-12)
+    np.testing.assert_allclose(by_b, lam, rtol=1e-12)
+    kepler = lambda e: tapec.fixed_point(lambda x: 0.7 + e * np.sin(x), 1.0)  # noqa: E731
+    e = 0.3
+    x0 = kepler(e)
+    assert tapec.grad(kepler)(e) == pytest.approx(np.sin(x0) / (1 - e * np.cos(x0)), rel=1e-10)
+    lowest = lambda a: tapec.argmin(lambda x: (x - a**2) ** 4 + (x - a**2) ** 2, 0.0)  # noqa: E731
+    assert tapec.grad(lowest)(1.5) == pytest.approx(3.0, rel=1e-10)
+    solve = lambda d: np.sum(tapec.linear_solve(lambda v: d * v, b))  # noqa: E731
+    np.testing.assert_allclose(tapec.grad(solve)(np.array([2.0, 4.0])), [-0.25, 0.125], rtol=1e-11)
+
+
+def test_a_branch_in_an_equation_is_not_frozen() -> None:
+    def fn(a: Any) -> Any:
+        def equation(x: Any) -> Any:
+            if x > 1.2:
+                return x**3 - a
+            return x - a
+
+        return tapec.root(equation, 0.5)
+
+    with pytest.raises(TypeError, match="Python cannot branch on it"):
         tapec.grad(fn)(2.0)
+
+
+@pytest.mark.parametrize("name", ["brentq", "brenth", "bisect", "ridder", "toms748"])
+def test_scipys_root_finders_in_traced_functions(name: str) -> None:
+    find = getattr(scipy.optimize, name)
+
+    def fn(a: Any) -> Any:
+        return find(lambda x: x**3 - a, 0.0, 3.0)
+
+    assert fn(2.0) == pytest.approx(tapec.jit(fn)(2.0), rel=1e-10)
+    assert tapec.grad(fn)(2.0) == pytest.approx(2 ** (-2 / 3) / 3, rel=1e-12)
+    assert tapec.grad(tapec.grad(fn))(2.0) == pytest.approx(-2 * 2 ** (-5 / 3) / 9, rel=1e-11)
+    steep = lambda a: find(lambda x: np.tanh(50 * (x - a)), -1.0, 2.0)  # noqa: E731
+    assert tapec.value_and_grad(steep)(0.31) == pytest.approx((0.31, 1.0), rel=1e-9)
+    at_end = lambda a: find(lambda x: x - a, 0.0, 2.0)  # noqa: E731
+    assert tapec.value_and_grad(at_end)(2.0) == pytest.approx((2.0, 1.0))
+    with pytest.raises(ValueError, match="different signs"):
+        tapec.grad(fn)(-2.0)
+
+
+def test_implied_volatility() -> None:
+    """By ``root_scalar``, ``newton`` and ``fsolve``: the derivative by the price is 1 / vega."""
+    strike, rate, years, spot = 105.0, 0.02, 0.75, 100.0
+
+    def call(v: Any) -> Any:
+        d1 = (np.log(spot / strike) + (rate + v * v / 2) * years) / (v * np.sqrt(years))
+        d2 = d1 - v * np.sqrt(years)
+        return spot * ndtr(d1) - strike * np.exp(-rate * years) * ndtr(d2)
+
+    vol, price = 0.24, float(call(0.24))
+    vega = tapec.grad(call)(vol)
+    finders: list[Any] = [
+        lambda p: scipy.optimize.root_scalar(lambda v: call(v) - p, bracket=(0.01, 2.0)).root,
+        lambda p: scipy.optimize.root_scalar(lambda v: call(v) - p, x0=0.3, x1=0.4).root,
+        lambda p: scipy.optimize.newton(lambda v: call(v) - p, 0.3),
+        lambda p: scipy.optimize.fsolve(lambda v: call(v) - p, 0.3)[0],
+    ]
+    for implied in finders:
+        assert tapec.value_and_grad(implied)(price) == pytest.approx((vol, 1 / vega), rel=1e-9)

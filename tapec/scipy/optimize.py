@@ -4,7 +4,8 @@
 Each takes what SciPy's function of the same name takes and returns what it returns, but the
 functions are written in NumPy for tapec and derivatives are not given: gradient, Jacobian and,
 where the method uses one, Hessian (or Hessian-vector product) are compiled.  ``x0`` may be a
-container; the result's ``x`` is one then, and ``x_flat`` the vector.
+container; the result's ``x`` is one then, and ``x_flat`` the vector.  The root finders of scalar
+equations may be called inside of traced functions, and are differentiated implicitly.
 
 >>> import numpy as np
 >>> from tapec.scipy.optimize import minimize
@@ -25,9 +26,26 @@ from tapec import trees
 from tapec.api import hessian as dense_hessian
 from tapec.api import hvp, jacobian, jit, value_and_grad
 from tapec.errors import TapecTypeError
+from tapec.scipy import _roots
+from tapec.scipy._roots import (
+    bisect,
+    brenth,
+    brentq,
+    fsolve,
+    newton,
+    ridder,
+    root_scalar,
+    toms748,
+)
 from tapec.sparse import sparse_hessian, sparse_jacobian
 
-__all__ = ["NonlinearConstraint", "curve_fit", "least_squares", "minimize", "root"]
+__all__ = [
+    "NonlinearConstraint", "bisect", "brenth", "brentq", "curve_fit", "fsolve", "least_squares",
+    "minimize", "newton", "ridder", "root", "root_scalar", "toms748",
+]  # fmt: skip
+
+#: Those that may be called inside of a traced function.
+TRACED = _roots.__all__
 
 _HESSIAN = ("dogleg", "trust-exact")
 _PRODUCT = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
