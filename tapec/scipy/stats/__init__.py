@@ -1,0 +1,115 @@
+"""``scipy.stats`` for traced values: ``from tapec.scipy import stats``.
+
+    stats.norm.logpdf(x, loc=mu, scale=sigma)
+    stats.gamma(a, scale=b).logsf(x)            # parameters bound first
+
+Distributions with SciPy's names, methods and arguments.  A method has derivatives by ``x`` (or
+``q``) and by all parameters, unless the special function it needs has none (of the degrees of
+freedom in ``t.cdf``, say), which is an error when it is differentiated; methods without a
+formula raise ``UnsupportedError``.  With plain arguments every method is SciPy's own, and so is
+every other name.
+
+The mechanism is in ``_distribution``, the formulas in ``_line``, ``_bounded``, ``_discrete`` and
+``_multivariate``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapec.scipy.stats._bounded import (
+    arcsine,
+    beta,
+    betaprime,
+    chi,
+    chi2,
+    erlang,
+    expon,
+    exponweib,
+    f,
+    fisk,
+    gamma,
+    gompertz,
+    halfcauchy,
+    halflogistic,
+    halfnorm,
+    invgamma,
+    invgauss,
+    invweibull,
+    levy,
+    lognorm,
+    loguniform,
+    lomax,
+    maxwell,
+    nakagami,
+    pareto,
+    powerlaw,
+    rayleigh,
+    reciprocal,
+    triang,
+    uniform,
+    weibull_max,
+    weibull_min,
+    wrapcauchy,
+)
+from tapec.scipy.stats._discrete import (
+    bernoulli,
+    betabinom,
+    binom,
+    geom,
+    hypergeom,
+    nbinom,
+    poisson,
+    skellam,
+    zipf,
+)
+from tapec.scipy.stats._line import (
+    cauchy,
+    exponnorm,
+    genextreme,
+    gennorm,
+    genpareto,
+    gumbel_l,
+    gumbel_r,
+    hypsecant,
+    johnsonsu,
+    laplace,
+    laplace_asymmetric,
+    loggamma,
+    logistic,
+    moyal,
+    norm,
+    skewnorm,
+    t,
+    truncnorm,
+    vonmises,
+)
+from tapec.scipy.stats._multivariate import (
+    dirichlet,
+    dirichlet_multinomial,
+    invwishart,
+    matrix_normal,
+    multinomial,
+    multivariate_normal,
+    multivariate_t,
+    wishart,
+)
+
+__all__ = [
+    "arcsine", "bernoulli", "beta", "betabinom", "betaprime", "binom", "cauchy", "chi", "chi2",
+    "dirichlet", "dirichlet_multinomial", "erlang", "expon", "exponnorm", "exponweib", "f",
+    "fisk", "gamma", "genextreme", "gennorm", "genpareto", "geom", "gompertz", "gumbel_l",
+    "gumbel_r", "halfcauchy", "halflogistic", "halfnorm", "hypergeom", "hypsecant", "invgamma",
+    "invgauss", "invweibull", "invwishart", "johnsonsu", "laplace", "laplace_asymmetric", "levy",
+    "loggamma", "logistic", "lognorm", "loguniform", "lomax", "matrix_normal", "maxwell", "moyal",
+    "multinomial", "multivariate_normal", "multivariate_t", "nakagami", "nbinom", "norm",
+    "pareto", "poisson", "powerlaw", "rayleigh", "reciprocal", "skellam", "skewnorm", "t",
+    "triang", "truncnorm", "uniform", "vonmises", "weibull_max", "weibull_min", "wishart",
+    "wrapcauchy", "zipf",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    import scipy.stats
+
+    return getattr(scipy.stats, name)
