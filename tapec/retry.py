@@ -28,7 +28,16 @@ from tapec.tape import is_traced
 __all__ = ["failed_in", "unsupported", "with_counterparts"]
 
 #: SciPy's modules some of whose functions have counterparts.
-_SCIPY = ("interpolate", "linalg", "optimize", "signal", "spatial.distance", "special", "stats")
+_SCIPY = (
+    "fft",
+    "interpolate",
+    "linalg",
+    "optimize",
+    "signal",
+    "spatial.distance",
+    "special",
+    "stats",
+)
 #: What stands in for the rest.
 _WAYS = {
     "integrate": "use tapec.odeint, or np.trapezoid over points",
