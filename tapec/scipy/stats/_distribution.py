@@ -14,7 +14,7 @@ From one of ``logcdf`` and ``logsf``, ``cdf`` and ``sf``, or ``cdf`` of a symmet
 the others follow without loss of digits in the tails.
 
 >>> expon = Continuous("expon", lambda y: -y, support=(0.0, np.inf), logsf=lambda y: -y)
->>> float(expon.sf(2.0, scale=2.0)) == np.exp(-1)
+>>> bool(expon.sf(2.0, scale=2.0) == np.exp(-1))
 True
 """
 

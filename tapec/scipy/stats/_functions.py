@@ -1,6 +1,6 @@
 """Logarithms of tail functions that several distributions share.
 
->>> float(log1mexp(-1e-20)) == np.log(1e-20)
+>>> bool(log1mexp(-1e-20) == np.log(1e-20))
 True
 """
 
