@@ -12,6 +12,7 @@ math library applies them to the lanes of a vector one by one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from tapec.codegen.scalars import constant
@@ -245,6 +246,108 @@ bad:
 """
 
 
+def _betainc_ab(first: bool) -> Callable[[str], str]:
+    """∂I_x(p, q)/∂p (``first``) or ∂q; ``_betainc_derivative`` of ``ir.special`` has the series.
+
+    Right of the mean, I_x(p, q) = 1 - I_{1-x}(q, p): the derivative by the other parameter."""
+
+    def text(symbol: str) -> str:
+        operands = "double %p, double %q, double %x"
+        return f"""define internal double {symbol}({operands}) noinline nounwind {{
+entry:
+  %ok.p = fcmp ogt double %p, {_d(0)}
+  %ok.q = fcmp ogt double %q, {_d(0)}
+  %ok.low = fcmp oge double %x, {_d(0)}
+  %ok.high = fcmp ole double %x, {_d(1)}
+  %ok.a = and i1 %ok.p, %ok.q
+  %ok.b = and i1 %ok.low, %ok.high
+  %ok.ab = and i1 %ok.a, %ok.b
+  %whole = fadd double %p, %q
+  %finite = fcmp olt double %whole, {_d(1e9)}
+  %ok = and i1 %ok.ab, %finite
+  br i1 %ok, label %inside, label %bad
+inside:
+  %at.low = fcmp oeq double %x, {_d(0)}
+  %at.high = fcmp oeq double %x, {_d(1)}
+  %at = or i1 %at.low, %at.high
+  br i1 %at, label %zero, label %go
+go:
+  %mx = fneg double %x
+  %y = fadd double %mx, {_d(1)}
+  %log.x = call double @log(double %x)
+  %log.y = call double @log1p(double %mx)
+  %p1 = fadd double %p, {_d(1)}
+  %pq = fadd double %p, %q
+  %pq2 = fadd double %pq, {_d(2)}
+  %mean = fdiv double %p1, %pq2
+  %left = fcmp ole double %x, %mean
+  %P = select i1 %left, double %p, double %q
+  %Q = select i1 %left, double %q, double %p
+  %X = select i1 %left, double %x, double %y
+  %LX = select i1 %left, double %log.x, double %log.y
+  %LY = select i1 %left, double %log.y, double %log.x
+  %by.first = icmp eq i1 %left, {"true" if first else "false"}
+  %P1 = fadd double %P, {_d(1)}
+  %other = select i1 %by.first, double %P1, double %Q
+  %psi.a = call double @tapec.special.psi.dd(double %pq, i32 0)
+  %psi.b = call double @tapec.special.psi.dd(double %other, i32 0)
+  %log.d = select i1 %by.first, double %LX, double %LY
+  %psi = fsub double %psi.a, %psi.b
+  %d0 = fadd double %log.d, %psi
+  %d.less = select i1 %by.first, double {_d(1)}, double {_d(0)}
+  br label %loop
+loop:
+  %n = phi double [ {_d(0)}, %go ], [ %n.next, %loop ]
+  %w = phi double [ {_d(1)}, %go ], [ %w.next, %loop ]
+  %d = phi double [ %d0, %go ], [ %d.next, %loop ]
+  %sum = phi double [ %d0, %go ], [ %sum.next, %loop ]
+  %top = fadd double %pq, %n
+  %low = fadd double %P1, %n
+  %quotient = fdiv double %top, %low
+  %ratio = fmul double %X, %quotient
+  %w.next = fmul double %w, %ratio
+  %more.d = fdiv double {_d(1)}, %top
+  %less.d = fdiv double %d.less, %low
+  %d.step = fsub double %more.d, %less.d
+  %d.next = fadd double %d, %d.step
+  %term = fmul double %w.next, %d.next
+  %sum.next = fadd double %sum, %term
+  %n.next = fadd double %n, {_d(1)}
+  %rest = fsub double {_d(1)}, %ratio
+  %size = call double @llvm.fabs.f64(double %term)
+  %total = call double @llvm.fabs.f64(double %sum.next)
+  %scaled = fmul double %total, %rest
+  %bound = fmul double %scaled, {_d(1e-17)}
+  %large = fcmp ogt double %size, %bound
+  %positive = fcmp ogt double %d.next, {_d(0)}
+  %turning = icmp eq i1 %positive, %by.first
+  %more = or i1 %large, %turning
+  %early = fcmp olt double %n.next, {_d(1e7)}
+  %again = and i1 %more, %early
+  br i1 %again, label %loop, label %done
+done:
+  %e0 = fmul double %P, %LX
+  %e1 = fmul double %Q, %LY
+  %e2 = fadd double %e0, %e1
+  %e3 = call double @tapec.special.betaln.ddd(double %P, double %Q, i32 0)
+  %e4 = call double @log(double %P)
+  %e5 = fadd double %e3, %e4
+  %e6 = fsub double %e2, %e5
+  %e7 = call double @exp(double %e6)
+  %z = fmul double %e7, %sum.next
+  %minus = fneg double %z
+  %signed = select i1 %left, double %z, double %minus
+  ret double %signed
+zero:
+  ret double {_d(0)}
+bad:
+  ret double {_d(math.nan)}
+}}
+"""
+
+    return text
+
+
 def _elliprd_m(symbol: str) -> str:
     """R_D(0, 1 - m, 1) / 3"""
     return f"""define internal double {symbol}(double %m) nounwind {{
@@ -261,11 +364,15 @@ def _declared(*names: str) -> dict[str, str]:
         "log": "declare double @log(double) nounwind",
         "exp": "declare double @exp(double) nounwind",
         "pow": "declare double @pow(double, double) nounwind",
+        "log1p": "declare double @log1p(double) nounwind",
         "llvm.floor.f64": "declare double @llvm.floor.f64(double)",
         "llvm.fabs.f64": "declare double @llvm.fabs.f64(double)",
         "tapec.special.psi.dd": "declare double @tapec.special.psi.dd(double, i32) nounwind",
         "tapec.special.gammaln.dd": (
             "declare double @tapec.special.gammaln.dd(double, i32) nounwind"
+        ),
+        "tapec.special.betaln.ddd": (
+            "declare double @tapec.special.betaln.ddd(double, double, i32) nounwind"
         ),
         "tapec.special.elliprd.dddd": (
             "declare double @tapec.special.elliprd.dddd(double, double, double, i32) nounwind"
@@ -274,7 +381,11 @@ def _declared(*names: str) -> dict[str, str]:
     return {name: known[name] for name in names}
 
 
+_BETAINC = _declared("log", "log1p", "exp", "llvm.fabs.f64", "tapec.special.psi.dd",
+                     "tapec.special.betaln.ddd")  # fmt: skip
 _OWN = {
+    "betainc_a": (3, _betainc_ab(True), _BETAINC),
+    "betainc_b": (3, _betainc_ab(False), _BETAINC),
     "zeta": (2, _zeta, _declared("pow", "llvm.floor.f64")),
     "elliprd_m": (1, _elliprd_m, _declared("tapec.special.elliprd.dddd")),
     "gammainc_a": (

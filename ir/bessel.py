@@ -493,7 +493,27 @@ def _t_density(b: Builder, v: Value, t: Value) -> Value:
     return b.exp(b.sub(norm, b.mul(more, b.unary("log1p", b.div(b.mul(t, t), v)))))
 
 
-declare("stdtr", 2, lambda b, z, v, t: (UNKNOWN, _t_density(b, v, t)), low=(1.0, -3.0),
-        high=(9.0, 3.0), unknown=(0,), ulp=1e3)  # fmt: skip
-declare("stdtrit", 2, lambda b, z, v, p: (UNKNOWN, _over(b, 1, _t_density(b, v, z))),
-        low=(1.0, 0.05), high=(9.0, 0.95), unknown=(0,), ulp=1e4)  # fmt: skip
+def _t_by_freedom(b: Builder, v: Value, t: Value) -> Value:
+    """∂/∂v of 1/2 + sign(t)/2 I_y(1/2, v/2) = 1 - sign(t)/2 I_x(v/2, 1/2), y = t²/(v + t²),
+    x = 1 - y: the smaller of the two arguments keeps its digits."""
+    square = b.mul(t, t)
+    whole, half, half_v = b.add(v, square), b.like(0.5, v), _times(b, 0.5, v)
+    x, y = b.div(v, whole), b.div(square, whole)
+    far = b.lt(x, y)
+    moved = b.div(y, whole)  # ∂x/∂v
+    # the densities of x and y are one
+    log = b.sub(_f("xlogy", b, _plus(b, -1, half_v), x), _f("betaln", b, half_v, half))
+    density = b.mul(moved, b.div(b.exp(log), b.sqrt(b.select(b.eq(y, b.like(0, y)), half, y))))
+    by_x = b.add(_times(b, 0.5, _f("betainc_a", b, half_v, half, x)), density)
+    by_y = b.sub(_times(b, 0.5, _f("betainc_b", b, half, half_v, y)), density)
+    return b.mul(_times(b, 0.5, b.sign(t)), b.select(far, b.neg(by_x), by_y))
+
+
+def _stdtrit(b: Builder, z: Value, v: Value, p: Value) -> tuple[Partial, ...]:
+    over = _over(b, 1, _t_density(b, v, z))
+    return b.neg(b.mul(_t_by_freedom(b, v, z), over)), over
+
+
+declare("stdtr", 2, lambda b, z, v, t: (_t_by_freedom(b, v, t), _t_density(b, v, t)),
+        low=(1.0, -3.0), high=(9.0, 3.0), ulp=1e3)  # fmt: skip
+declare("stdtrit", 2, _stdtrit, low=(1.0, 0.05), high=(9.0, 0.95), ulp=1e4)

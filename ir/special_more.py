@@ -15,9 +15,8 @@ import numpy as np
 from tapec.ir.bessel import _part
 from tapec.ir.builder import Builder
 from tapec.ir.core import Value
-from tapec.ir.elementwise import _over
 from tapec.ir.opdef import UNKNOWN, Partial
-from tapec.ir.special import Partials, _f, _log_density_beta, _plus, _times, declare
+from tapec.ir.special import Partials, _betaincinv, _f, _plus, _times, declare
 
 __all__: list[str] = []
 
@@ -166,9 +165,8 @@ def _lpmv(b: Builder, z: Value, m: Value, v: Value, x: Value) -> tuple[Partial, 
 
 
 declare("lpmv", 3, _lpmv, low=(1.0, 2.0, -0.9), high=(1.0, 2.0, 0.9), unknown=(0, 1), ulp=1e4)
-declare("betainccinv", 3, lambda b, z, p, q, y: (
-            UNKNOWN, UNKNOWN, b.neg(_over(b, 1, b.exp(_log_density_beta(b, p, q, z))))),
-        low=(0.5, 0.5, 0.05), high=(4.0, 4.0, 0.95), unknown=(0, 1), ulp=1e4)  # fmt: skip
+declare("betainccinv", 3, _betaincinv(-1), low=(0.5, 0.5, 0.05), high=(4.0, 4.0, 0.95),
+        ulp=1e4)  # fmt: skip
 declare("wright_bessel", 3, lambda b, z, p, q, x: (
             UNKNOWN, UNKNOWN, _f("wright_bessel", b, p, b.add(p, q), x)),
         low=(0.5, 0.5, 0.1), high=(2.0, 2.0, 3.0), unknown=(0, 1), ulp=1e4)  # fmt: skip

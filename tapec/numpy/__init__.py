@@ -26,6 +26,7 @@ from tapec.numpy import (  # noqa: F401
     complex_linalg,
     complex_rules,
     fourier,
+    histograms,
     linalg,
     methods,
     norms,

@@ -373,6 +373,56 @@ def poly(seq_of_zeros: Any) -> Tracer:
     return a
 
 
+@implements(np.roots)
+def roots(p: Any) -> Any:
+    """Eigenvalues of the companion matrix; zeros at the ends are decided by the values now.
+
+    Zeros at the end of ``p`` are roots 0, last in the result.  A single one stays in the matrix:
+    all roots move with this coefficient, too."""
+    c = inexact(as_array(p))
+    if c.type.ndim != 1:
+        raise fail(TapecValueError, "Input must be a rank-1 array.")
+    hits = FUNCTIONS[np.nonzero](c)[0]
+    if not hits.size:
+        return np.array([])
+    zeros, c = c.type.size - int(hits[-1]) - 1, c[int(hits[0]) :]
+    n = c.type.size - 1
+    if not n:
+        return np.zeros(n)
+    from tapec.custom import stop_gradient
+    from tapec.host import host_call
+
+    if zeros > 1:  # a multiple root: no derivative by these coefficients, asking is an error
+        none = host_call(np.zeros_like, c[n + 1 - zeros :], c[n + 1 - zeros :],
+                         name="numpy.roots, at a multiple root 0")  # fmt: skip
+        return none if zeros == n else np.concatenate([_eigenvalues(c[: n + 1 - zeros]), none])
+    found = _eigenvalues(c)
+    if not zeros or n == 1:
+        return found
+    wanted = np.concatenate([_eigenvalues(c[:-1]), np.zeros(1)])
+    order = host_call(
+        _matched, np.zeros(n, int), stop_gradient(wanted), stop_gradient(found),
+        name="tapec.roots",
+    )  # fmt: skip
+    return found[order]
+
+
+def _eigenvalues(c: Tracer) -> Any:
+    n = c.type.size - 1
+    top = -c[1:] / c[0]
+    return np.linalg.eigvals(
+        np.concatenate([top[None], np.eye(n)[: n - 1]]) if n > 1 else top[None]
+    )
+
+
+def _matched(wanted: Any, found: Any) -> Any:
+    """Where each of the wanted numbers is among those found, which are the same but for rounding:
+    the zero is exact in both."""
+    from scipy.optimize import linear_sum_assignment
+
+    return linear_sum_assignment(np.abs(wanted[:, None] - found))[1]
+
+
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None,
             cov: Any = False) -> Tracer:  # fmt: skip

@@ -15,10 +15,10 @@ import numpy as np
 from tapec import primitives as p
 from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.indexing import getitem
-from tapec.ir.core import BOOL, F64, I64
+from tapec.ir.core import BOOL, I64
 from tapec.kinds import common_dtype
 from tapec.numpy.reductions import keep, reduced
-from tapec.numpy.registry import axes_of, axis_of, implements, int_argument
+from tapec.numpy.registry import axes_of, axis_of, implements
 from tapec.numpy.shapes import moved_last
 from tapec.numpy.ufuncs import real_float
 from tapec.primitives import as_array, binary, cast, operands, reshape, select, unary
@@ -82,6 +82,16 @@ def lexsort(keys: Any, axis: Any = -1) -> Tracer:
         order = step if order is None else FUNCTIONS[np.take_along_axis](order, step, k)
     assert order is not None
     return order
+
+
+@implements(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    """By real part, then by imaginary part; the result is complex."""
+    z = as_array(a)
+    if z.type.dtype.kind != "c":
+        return sort(z) + 0j
+    order = lexsort([z.imag, z.real])
+    return FUNCTIONS[np.take_along_axis](z, order, -1)
 
 
 # -- order statistics -------------------------------------------------------------------------
@@ -297,66 +307,6 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
         return searchsorted(table, x, "left" if right else "right")
     count = searchsorted(np.asarray(bins)[::-1].copy(), x, "right" if right else "left")
     return binary("sub", np.size(bins), count)
-
-
-def _bins(a: Tracer, bins: Any, range: Any) -> Any:
-    """Bin edges: plain ones as they are; a number of bins between traced or given limits."""
-    if isinstance(bins, (int, np.integer)):
-        if range is not None:
-            return np.linspace(range[0], range[1], int(bins) + 1)
-        low, high = reduced("min", a, None, False), reduced("max", a, None, False)
-        return FUNCTIONS[np.linspace](low, high, int(bins) + 1)
-    if isinstance(bins, str):
-        raise fail(UnsupportedError, "histogram of traced values: bins must be a number or edges")
-    return bins if isinstance(bins, Tracer) else np.asarray(bins, float)
-
-
-@implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None,
-              weights: Any = None) -> tuple[Any, Any]:  # fmt: skip
-    """Counts have no derivative; with weights, the sums of weights have one."""
-    whole = operands(a, *[v for v in (bins, weights) if isinstance(v, Tracer)])[0]
-    x = real_float(reshape(whole, (whole.type.size,)))
-    edges = operands(x, _bins(x, bins, range))[1]
-    n = edges.type.size - 1
-    place = binary("sub", searchsorted(edges, x, "right"), 1)
-    last = binary("eq", x, getitem(edges, n))
-    place = select(last, n - 1, place)
-    inside = binary("and", binary("ge", place, 0), binary("lt", place, n))
-    safe = select(inside, place, 0)
-    if weights is None:
-        amounts = cast(inside, I64)
-        zero = p.full(x.tape, (n,), 0, I64)
-    else:
-        w = operands(x, weights)[1]
-        w = reshape(w, (w.type.size,))
-        amounts = cast(select(inside, w, 0), w.type.dtype)
-        zero = p.full(x.tape, (n,), 0, w.type.dtype)
-    counts = p.scatter_add(zero, amounts, [safe], [0])
-    if density:
-        counts = cast(counts, F64)
-        width = binary("sub", getitem(edges, slice(1, None)), getitem(edges, slice(None, -1)))
-        counts = binary("div", binary("div", counts, width), reduced("sum", counts, None, False))
-    return counts, edges
-
-
-@implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
-    index = operands(x, *([] if weights is None else [weights]))[0]
-    largest = int(np.max(index.concrete(), initial=-1))
-    n = max(largest + 1, int_argument(minlength, "minlength"))
-    if index.type.size:
-        top = reduced("max", cast(index, I64), None, False)
-        index.tape.guard(binary("eq", top, largest), True, "the same largest index")
-    if weights is None:
-        amounts, zero = (
-            p.full(index.tape, index.type.shape, 1, I64),
-            p.full(index.tape, (n,), 0, I64),
-        )
-    else:
-        amounts = cast(operands(index, weights)[1], F64)
-        zero = p.full(index.tape, (n,), 0, F64)
-    return p.scatter_add(zero, amounts, [cast(index, I64)], [0])
 
 
 # -- sets -------------------------------------------------------------------------------------

@@ -424,3 +424,27 @@ def _float_test(op: str) -> Callable[[Any], Tracer]:
 
 UFUNCS[np.isnan] = _float_test("isnan")
 UFUNCS[np.isinf] = _float_test("isinf")
+
+
+# -- neighbours among floating-point numbers --------------------------------------------------
+
+
+def _on_host(function: Any, *xs: Tracer) -> Any:
+    from tapec.host import host_call
+
+    shape = np.broadcast_shapes(*[x.type.shape for x in xs])
+    like = np.broadcast_to(np.zeros((), xs[0].type.dtype.np), shape)
+    return host_call(function, like, *xs, name=f"numpy.{function.__name__}")
+
+
+@ufunc("spacing")
+def spacing(x: Any) -> Any:
+    from tapec.custom import stop_gradient
+
+    return stop_gradient(_on_host(np.spacing, real_float(x)))
+
+
+@ufunc("nextafter")
+def nextafter(x: Any, y: Any) -> Any:
+    """Its value only: differentiating it is an error."""
+    return _on_host(np.nextafter, *real_floats(x, y))
