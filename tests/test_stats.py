@@ -311,3 +311,24 @@ def test_a_model_of_frozen_distributions() -> None:
     check(loss, np.array([0.3, 0.5, 0.2]), tol=1e-9)
     w = np.array([0.3, 0.5, 0.2])
     assert tapec.jit(loss)(w) == pytest.approx(loss(w), rel=1e-13)
+
+
+BELL, COUNT = scipy.stats.norm(0.2, scale=2.0), scipy.stats.poisson(2.3)
+CLOUD, CUSTOM = scipy.stats.multivariate_normal(MEAN, COV), scipy.stats.burr(1.3, 2.1)
+
+
+def test_frozen_distributions_made_by_scipy() -> None:
+    """Objects of ``scipy.stats`` itself that were made outside of the traced function."""
+    shifted = X + 0.1
+    cases: list[tuple[Any, float]] = [
+        (lambda m: np.sum(BELL.logpdf(shifted * m)), 0.7),
+        (lambda m: BELL.cdf(m) * BELL.mean() + COUNT.pmf(3), 0.7),
+        (lambda m: np.sum(CLOUD.logpdf(shifted * m)), 0.7),
+        (lambda m: np.sum(scipy.stats.gamma(m, scale=m * m).logsf([0.3, 1.2])), 1.3),
+        (lambda m: scipy.stats.multivariate_normal(m * MEAN, COV).logpdf(X[0]), 1.3),
+    ]
+    for f, at in cases:
+        want = (f(at + 1e-5) - f(at - 1e-5)) / 2e-5
+        assert tapec.grad(f)(at) == pytest.approx(want, rel=1e-8)
+    with pytest.raises(NotImplementedError, match=r"test_stats.py:\d+: scipy.stats"):
+        tapec.grad(lambda m: CUSTOM.logpdf(m))(0.7)

@@ -63,6 +63,7 @@ from tapec.scipy.stats._discrete import (
     skellam,
     zipf,
 )
+from tapec.scipy.stats._distribution import Frozen
 from tapec.scipy.stats._line import (
     cauchy,
     exponnorm,
@@ -107,6 +108,24 @@ __all__ = [
     "triang", "truncnorm", "uniform", "vonmises", "weibull_max", "weibull_min", "wishart",
     "wrapcauchy", "zipf",
 ]  # fmt: skip
+
+
+def counterpart(x: Any) -> Frozen | None:
+    """A frozen distribution of SciPy's as one that takes traced values too; None for anything else.
+
+    What it does with plain arguments is still done by ``x``, whose random numbers go on.
+    """
+    kind = type(x).__name__
+    if kind in ("rv_continuous_frozen", "rv_discrete_frozen"):
+        ours, args, kwds = globals().get(x.dist.name), x.args, x.kwds
+    elif kind == "multivariate_normal_frozen":
+        ours, args, kwds = multivariate_normal, (x.mean, x.cov_object), {}
+    else:
+        return None
+    made = None if ours is None else Frozen(ours, args, kwds)
+    if made is not None:
+        made.__dict__["_plain"] = x
+    return made
 
 
 def __getattr__(name: str) -> Any:
