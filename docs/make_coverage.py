@@ -167,7 +167,23 @@ def text() -> str:
             names = [f"`{name}`" for name, k in rows.items() if k == kind]
             if names:
                 lines += [f"**{kind}** ({len(names)}): " + ", ".join(names), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *distributions()]).rstrip().replace("\n\n\n", "\n\n") + "\n"
+
+
+def distributions() -> list[str]:
+    """What ``tapec.scipy.stats`` covers of SciPy's distributions."""
+    import scipy.stats
+
+    from tapec.scipy import stats
+
+    generic = (scipy.stats.rv_continuous, scipy.stats.rv_discrete)
+    base = type(scipy.stats.multivariate_normal).__mro__[-2]
+    known = [n for n, d in vars(scipy.stats).items() if isinstance(d, (*generic, base))]
+    lines = ["", "## scipy.stats", ""]
+    for kind, covered in (("distributions with derivatives", True), ("without", False)):
+        names = [f"`{n}`" for n in sorted(known) if (n in stats.__all__) is covered]
+        lines += [f"**{kind}** ({len(names)}): " + ", ".join(names), ""]
+    return lines
 
 
 def main() -> int:

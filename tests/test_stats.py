@@ -28,7 +28,7 @@ K = np.array([-3.0, -1, 0, 1, 2, 5, 7, 2.5])
 
 DISCRETE: list[tuple[str, tuple[float, ...]]] = [
     ("poisson", (2.3,)), ("binom", (5, 0.3)), ("bernoulli", (0.3,)), ("geom", (0.3,)),
-    ("nbinom", (4.0, 0.4)), ("betabinom", (5, 2.3, 1.2)), ("skellam", (1.5, 2.2)), ("zipf", (2.3,)),
+    ("nbinom", (4.0, 0.4)), ("betabinom", (5, 2.3, 1.2)), ("skellam", (1.5, 2.2)), ("logser", (0.6,)), ("planck", (0.7,)), ("dlaplace", (0.8,)), ("zipf", (2.3,)),
 ]  # fmt: skip
 #: no derivative by the first parameter, which counts
 COUNTED = {("binom", m) for m in ("cdf", "sf", "logcdf", "logsf")}
@@ -314,7 +314,7 @@ def test_a_model_of_frozen_distributions() -> None:
 
 
 BELL, COUNT = scipy.stats.norm(0.2, scale=2.0), scipy.stats.poisson(2.3)
-CLOUD, CUSTOM = scipy.stats.multivariate_normal(MEAN, COV), scipy.stats.burr(1.3, 2.1)
+CLOUD, CUSTOM = scipy.stats.multivariate_normal(MEAN, COV), scipy.stats.argus(1.3)
 
 
 def test_frozen_distributions_made_by_scipy() -> None:

@@ -22,7 +22,9 @@ from tapec.scipy import stats
 
 #: name → shape parameters
 CONTINUOUS: dict[str, tuple[float, ...]] = {
-    "arcsine": (), "beta": (2.5, 1.7), "betaprime": (2.5, 3.7), "cauchy": (), "chi": (2.7,),
+    "arcsine": (), "bradford": (1.4,), "burr": (1.7, 1.4), "burr12": (1.7, 2.4), "dgamma": (1.4,), "dweibull": (1.7,),
+    "foldnorm": (1.3,), "genlogistic": (1.4,), "gibrat": (), "loglaplace": (2.3,), "rice": (1.3,), "truncexpon": (2.3,),
+ "beta": (2.5, 1.7), "betaprime": (2.5, 3.7), "cauchy": (), "chi": (2.7,),
     "chi2": (3.3,), "expon": (), "exponnorm": (1.3,), "exponweib": (1.4, 1.7),
     "f": (3.5, 5.5), "fisk": (2.3,), "gamma": (2.3,), "genextreme": (0.2,), "gennorm": (1.6,),
     "genpareto": (0.3,), "gompertz": (0.8,), "gumbel_l": (), "gumbel_r": (), "halfcauchy": (),
@@ -49,6 +51,8 @@ LOC, SCALE = 0.25, 1.5
 WEIGHTS = {1: 5 / 6, 2: -5 / 21, 3: 5 / 84, 4: -5 / 504, 5: 1 / 1260}
 CLOSED: dict[str, Callable[..., Any]] = {
     "arcsine": lambda y: 2 / mp.pi * mp.asin(mp.sqrt(y)),
+    "bradford": lambda y, c: mp.log1p(c * y) / mp.log1p(c),
+    "burr12": lambda y, c, d: 1 - (1 + y**c) ** -d,
     "fisk": lambda y, c: 1 / (1 + y**-c),
     "halflogistic": lambda y: mp.tanh(y / 2),
     "halfnorm": lambda y: mp.erf(y / mp.sqrt(2)),
@@ -56,12 +60,13 @@ CLOSED: dict[str, Callable[..., Any]] = {
     "pareto": lambda y, b: 1 - y**-b,
     "reciprocal": lambda y, a, b: mp.log(y / a) / mp.log(b / a),
     "triang": lambda y, c: y * y / c if y < c else 1 - (1 - y) ** 2 / (1 - c),
+    "truncexpon": lambda y, b: mp.expm1(-y) / mp.expm1(-b),
     "truncnorm": lambda y, a, b: (mp.ncdf(y) - mp.ncdf(a)) / (mp.ncdf(b) - mp.ncdf(a)),
     "wrapcauchy": lambda y, c: (
         mp.acot(mp.cot(y / 2) * (1 - c) / (1 + c)) / mp.pi + (1 if y > mp.pi else 0)
     ),
 }
-SUBTRACTED = {*CLOSED, "skewnorm"}
+SUBTRACTED = {*CLOSED, "skewnorm", "foldnorm"}
 IDS = [f"{name}-{shape}" for name, shape in TABLE]
 
 

@@ -16,10 +16,11 @@ from tapec.scipy.stats._distribution import Continuous
 from tapec.scipy.stats._functions import LOG_2PI, log1mexp, log_gammaincc
 
 __all__ = [
-    "arcsine", "beta", "betaprime", "chi", "chi2", "erlang", "expon", "exponweib", "f", "fisk",
-    "gamma", "gompertz", "halfcauchy", "halflogistic", "halfnorm", "invgamma", "invgauss",
-    "invweibull", "levy", "lognorm", "lomax", "loguniform", "maxwell", "nakagami", "pareto",
-    "powerlaw", "rayleigh", "reciprocal", "triang", "uniform", "weibull_max", "weibull_min",
+    "arcsine", "beta", "betaprime", "bradford", "burr", "burr12", "chi", "chi2", "erlang",
+    "expon", "exponweib", "f", "fisk", "foldnorm", "gamma", "gibrat", "gompertz", "halfcauchy",
+    "halflogistic", "halfnorm", "invgamma", "invgauss", "invweibull", "levy", "loglaplace",
+    "lognorm", "loguniform", "lomax", "maxwell", "nakagami", "pareto", "powerlaw", "rayleigh",
+    "reciprocal", "rice", "triang", "truncexpon", "uniform", "weibull_max", "weibull_min",
     "wrapcauchy",
 ]  # fmt: skip
 
@@ -171,6 +172,27 @@ lognorm = Continuous(
 )  # fmt: skip
 
 
+gibrat = Continuous(
+    "gibrat", lambda y: _log_normal(y, 1.0), support=_HALF_LINE, open=True,
+    cdf=lambda y: sp.ndtr(np.log(y)), sf=lambda y: sp.ndtr(-np.log(y)),
+    logcdf=lambda y: sp.log_ndtr(np.log(y)), logsf=lambda y: sp.log_ndtr(-np.log(y)),
+    ppf=lambda q: np.exp(sp.ndtri(q)), isf=lambda q: np.exp(-sp.ndtri(q)),
+    mean=lambda: math.exp(0.5), var=lambda: math.e * math.expm1(1.0),
+    entropy=lambda: 0.5 * LOG_2PI + 0.5,
+)  # fmt: skip
+foldnorm = Continuous(
+    "foldnorm", lambda y, c: -0.5 * ((y - c) ** 2 + LOG_2PI) + np.log1p(np.exp(-2 * c * y)),
+    support=_HALF_LINE, valid=lambda c: c >= 0, folded=False,
+    cdf=lambda y, c: 0.5 * (sp.erf((y - c) * math.sqrt(0.5)) + sp.erf((y + c) * math.sqrt(0.5))),
+    sf=lambda y, c: sp.ndtr(c - y) + sp.ndtr(-y - c),
+    logsf=lambda y, c: np.logaddexp(sp.log_ndtr(c - y), sp.log_ndtr(-y - c)),
+)  # fmt: skip
+rice = Continuous(
+    "rice", lambda y, b: np.log(y) - 0.5 * (y - b) ** 2 + np.log(sp.i0e(y * b)),
+    support=_HALF_LINE, valid=lambda b: b >= 0,
+)  # fmt: skip
+
+
 def _invgauss_log(y: Any, mu: Any) -> Any:
     return -0.5 * LOG_2PI - 1.5 * np.log(y) - (y / mu - 1) ** 2 / (2 * y)
 
@@ -298,6 +320,55 @@ fisk = Continuous(
     quantile=lambda lp, ls, c: np.exp((lp - ls) / c), entropy=lambda c: 2 - np.log(c),
 )  # fmt: skip
 
+burr = Continuous(
+    "burr",
+    lambda y, c, d: (
+        np.log(c) + np.log(d) + sp.xlogy(c * d - 1.0, y) - (d + 1) * _log1p_power(y, c)
+    ),
+    support=_HALF_LINE, logcdf=lambda y, c, d: -d * _log1p_power(1 / y, c),
+    quantile=lambda lp, ls, c, d: np.expm1(-lp / d) ** (-1 / c),
+)  # fmt: skip
+burr12 = Continuous(
+    "burr12",
+    lambda y, c, d: np.log(c) + np.log(d) + sp.xlogy(c - 1.0, y) - (d + 1) * _log1p_power(y, c),
+    support=_HALF_LINE, logsf=lambda y, c, d: -d * _log1p_power(y, c),
+    quantile=lambda lp, ls, c, d: np.expm1(-ls / d) ** (1 / c),
+)  # fmt: skip
+
+
+def _loglaplace_log(y: Any, c: Any) -> Any:
+    small = y < 1
+    near = sp.xlogy(c - 1.0, np.where(small, y, 1.0))
+    return np.log(0.5 * c) + near - (c + 1) * np.log(np.where(small, 1.0, y))
+
+
+def _loglaplace_cdf(y: Any, c: Any) -> Any:
+    small = y < 1
+    low = 0.5 * np.where(small, y, 1.0) ** c
+    return np.where(small, low, 1 - 0.5 * np.where(small, 1.0, y) ** -c)
+
+
+loglaplace = Continuous(
+    "loglaplace", _loglaplace_log, support=_HALF_LINE, cdf=_loglaplace_cdf,
+    sf=lambda y, c: _loglaplace_cdf(1 / y, c),
+    quantile=lambda lp, ls, c: np.exp(
+        np.where(lp < -math.log(2), lp + math.log(2), -ls - math.log(2)) / c
+    ),
+    entropy=lambda c: np.log(2.0 / c) + 1.0,
+)  # fmt: skip
+
+
+def _truncexpon_ppf(q: Any, b: Any) -> Any:
+    return -np.log1p(q * np.expm1(-b))
+
+
+truncexpon = Continuous(
+    "truncexpon", lambda y, b: -y - log1mexp(-b), support=lambda b: (0.0, b),
+    inside=lambda b: 0.5 * b, cdf=lambda y, b: np.expm1(-y) / np.expm1(-b),
+    sf=lambda y, b: np.exp(-y) * np.expm1(y - b) / np.expm1(-b), ppf=_truncexpon_ppf,
+    isf=lambda q, b: _truncexpon_ppf(1 - q, b),
+)  # fmt: skip
+
 # -- beta -----------------------------------------------------------------------------------------
 
 
@@ -380,6 +451,18 @@ powerlaw = Continuous(
     cdf=lambda y, a: y**a, logcdf=lambda y, a: a * np.log(y),
     quantile=lambda lp, ls, a: np.exp(lp / a), mean=lambda a: a / (a + 1),
     var=lambda a: a / ((a + 2) * (a + 1) ** 2), entropy=lambda a: 1 - 1 / a - np.log(a),
+)  # fmt: skip
+
+
+def _bradford_ppf(q: Any, c: Any) -> Any:
+    return np.expm1(q * np.log1p(c)) / c
+
+
+bradford = Continuous(
+    "bradford", lambda y, c: np.log(c) - np.log(np.log1p(c)) - np.log1p(c * y), support=_UNIT,
+    cdf=lambda y, c: np.log1p(c * y) / np.log1p(c),
+    sf=lambda y, c: np.log1p(c * (1 - y) / (1 + c * y)) / np.log1p(c), ppf=_bradford_ppf,
+    isf=lambda q, c: _bradford_ppf(1 - q, c),
 )  # fmt: skip
 
 

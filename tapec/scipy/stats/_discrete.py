@@ -17,7 +17,8 @@ from tapec.scipy.stats._functions import log_zeta
 from tapec.tape import is_traced
 
 __all__ = [
-    "bernoulli", "betabinom", "binom", "geom", "hypergeom", "nbinom", "poisson", "skellam", "zipf",
+    "bernoulli", "betabinom", "binom", "dlaplace", "geom", "hypergeom", "logser", "nbinom",
+    "planck", "poisson", "skellam", "zipf",
 ]  # fmt: skip
 
 
@@ -89,6 +90,21 @@ betabinom = Discrete(
 )  # fmt: skip
 
 
+logser = Discrete(
+    "logser", lambda k, p: sp.xlogy(k, p) - np.log(k) - np.log(-np.log1p(-p)),
+    support=(1.0, math.inf), valid=lambda p: (p > 0) & (p < 1),
+    mean=lambda p: p / (p - 1) / np.log1p(-p),
+)  # fmt: skip
+planck = Discrete(
+    "planck", lambda k, lambda_: np.log(-np.expm1(-lambda_)) - lambda_ * k,
+    logsf=lambda k, lambda_: -lambda_ * (k + 1), mean=lambda lambda_: 1 / np.expm1(lambda_),
+    var=lambda lambda_: np.exp(-lambda_) / np.expm1(-lambda_) ** 2,
+)  # fmt: skip
+dlaplace = Discrete(
+    "dlaplace", lambda k, a: np.log(np.tanh(0.5 * a)) - a * np.abs(k),
+    support=(-math.inf, math.inf), mean=lambda a: 0.0 * a,
+    var=lambda a: 2 * np.exp(a) / np.expm1(a) ** 2,
+)  # fmt: skip
 zipf = Discrete(
     "zipf", lambda k, a: -a * np.log(k) - log_zeta(a), support=(1.0, math.inf),
     valid=lambda a: a > 1,

@@ -18,9 +18,10 @@ from tapec.scipy.stats._functions import LOG_2PI, log1mexp, log_gammaincc
 from tapec.tape import is_traced
 
 __all__ = [
-    "cauchy", "exponnorm", "genextreme", "gennorm", "genpareto", "gumbel_l", "gumbel_r",
-    "hypsecant", "johnsonsu", "laplace", "laplace_asymmetric", "loggamma", "logistic", "moyal",
-    "norm", "skewnorm", "t", "truncnorm", "vonmises",
+    "cauchy", "dgamma", "dweibull", "exponnorm", "genextreme", "genlogistic", "gennorm",
+    "genpareto", "gumbel_l", "gumbel_r", "hypsecant", "johnsonsu", "laplace",
+    "laplace_asymmetric", "loggamma", "logistic", "moyal", "norm", "skewnorm", "t", "truncnorm",
+    "vonmises",
 ]  # fmt: skip
 
 _GAMMA = float(np.euler_gamma)
@@ -92,6 +93,32 @@ gumbel_l = Continuous(
     "gumbel_l", lambda y: y - np.exp(y), logsf=lambda y: -np.exp(y),
     quantile=lambda lp, ls: np.log(-ls), mean=lambda: -_GAMMA, var=lambda: math.pi**2 / 6,
     entropy=lambda: _GAMMA + 1,
+)  # fmt: skip
+
+
+genlogistic = Continuous(
+    "genlogistic", lambda y, c: np.log(c) - y + (c + 1) * sp.log_expit(y),
+    logcdf=lambda y, c: c * sp.log_expit(y), quantile=lambda lp, ls, c: lp / c - log1mexp(lp / c),
+    mean=lambda c: _GAMMA + sp.psi(c), var=lambda c: math.pi**2 / 6 + sp.polygamma(1, c),
+)  # fmt: skip
+
+
+def _double(tail: Any, y: Any) -> Any:
+    """A distribution function from the tail of one side."""
+    return np.where(y < 0, 0.5 * tail, 1 - 0.5 * tail)
+
+
+dgamma = Continuous(
+    "dgamma",
+    lambda y, a: sp.xlogy(a - 1.0, np.abs(y)) - np.abs(y) - math.log(2) - sp.gammaln(a),
+    symmetric=True, inside=1.0, cdf=lambda y, a: _double(sp.gammaincc(a, np.abs(y)), y),
+    mean=lambda a: 0.0 * a, var=lambda a: a * (a + 1),
+)  # fmt: skip
+dweibull = Continuous(
+    "dweibull",
+    lambda y, c: np.log(0.5 * c) + sp.xlogy(c - 1.0, np.abs(y)) - np.abs(y) ** c,
+    symmetric=True, inside=1.0, cdf=lambda y, c: _double(np.exp(-(np.abs(y) ** c)), y),
+    mean=lambda c: 0.0 * c, var=lambda c: sp.gamma(1 + 2 / c),
 )  # fmt: skip
 
 
