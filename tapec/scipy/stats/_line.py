@@ -112,12 +112,14 @@ dgamma = Continuous(
     "dgamma",
     lambda y, a: sp.xlogy(a - 1.0, np.abs(y)) - np.abs(y) - math.log(2) - sp.gammaln(a),
     symmetric=True, inside=1.0, cdf=lambda y, a: _double(sp.gammaincc(a, np.abs(y)), y),
+    logcdf=lambda y, a: _double_log(log_gammaincc(a, np.abs(y)), y),
     mean=lambda a: 0.0 * a, var=lambda a: a * (a + 1),
 )  # fmt: skip
 dweibull = Continuous(
     "dweibull",
     lambda y, c: np.log(0.5 * c) + sp.xlogy(c - 1.0, np.abs(y)) - np.abs(y) ** c,
     symmetric=True, inside=1.0, cdf=lambda y, c: _double(np.exp(-(np.abs(y) ** c)), y),
+    logcdf=lambda y, c: _double_log(-(np.abs(y) ** c), y),
     mean=lambda c: 0.0 * c, var=lambda c: sp.gamma(1 + 2 / c),
 )  # fmt: skip
 
@@ -196,6 +198,13 @@ def _gennorm_cdf(y: Any, beta: Any) -> Any:
     return np.where(y < 0, tail, 1 - tail)
 
 
+def _double_log(tail: Any, y: Any) -> Any:
+    """The logarithm of a distribution function from that of the tail of one side."""
+    left = y < 0
+    right = np.log1p(-0.5 * np.exp(np.where(left, 0.0, tail)))
+    return np.where(left, tail - math.log(2), right)
+
+
 def _gennorm_ppf(q: Any, beta: Any) -> Any:
     left = q < 0.5
     both = 2 * np.where(left, q, 1 - q)
@@ -206,7 +215,9 @@ def _gennorm_ppf(q: Any, beta: Any) -> Any:
 
 gennorm = Continuous(
     "gennorm", lambda y, beta: np.log(0.5 * beta) - sp.gammaln(1 / beta) - np.abs(y) ** beta,
-    symmetric=True, cdf=_gennorm_cdf, ppf=_gennorm_ppf, mean=lambda beta: 0.0 * beta,
+    symmetric=True, cdf=_gennorm_cdf,
+    logcdf=lambda y, beta: _double_log(log_gammaincc(1 / beta, np.abs(y) ** beta), y),
+    ppf=_gennorm_ppf, mean=lambda beta: 0.0 * beta,
     var=lambda beta: np.exp(sp.gammaln(3 / beta) - sp.gammaln(1 / beta)),
     entropy=lambda beta: 1 / beta - np.log(0.5 * beta) + sp.gammaln(1 / beta),
 )  # fmt: skip
