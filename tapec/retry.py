@@ -29,18 +29,12 @@ __all__ = ["failed_in", "unsupported", "with_counterparts"]
 
 #: SciPy's modules some of whose functions have counterparts.
 _SCIPY = (
-    "fft",
-    "interpolate",
-    "linalg",
-    "optimize",
-    "signal",
-    "spatial.distance",
-    "special",
-    "stats",
-)
+    "fft", "integrate", "interpolate", "linalg", "optimize", "signal", "spatial.distance",
+    "special", "stats",
+)  # fmt: skip
 #: What stands in for the rest.
 _WAYS = {
-    "integrate": "use tapec.odeint, or np.trapezoid over points",
+    "integrate": "use fixed_quad, or np.trapezoid over points",
     "optimize": "use tapec.root, tapec.fixed_point or tapec.argmin",
     "sparse": "use A @ x, tapec.linear_solve",
 }

@@ -209,7 +209,7 @@ def test_what_is_not_copied_names_the_way() -> None:
 @pytest.mark.parametrize(
     ("fn", "name", "way"),
     [
-        (lambda a: scipy.integrate.quad(lambda s: np.exp(-a * s), 0, 1)[0], "integrate.quad", "odeint"),
+        (lambda a: scipy.integrate.quad(lambda s: np.exp(-a * s), 0, 1)[0], "integrate.quad", "fixed_quad"),
         (lambda a: scipy.optimize.minimize_scalar(lambda s: (s - a) ** 2).x, "optimize.minimize_scalar", "tapec.root"),
         (lambda a: np.sum(scipy.ndimage.gaussian_filter(X * a, 1.0)), "ndimage.gaussian_filter", "host_call"),
         (lambda a: scipy.linalg.schur(L * a)[0][0, 0], "linalg.schur", "plain arrays"),
@@ -252,6 +252,45 @@ def test_compiled_code_is_given_no_objects() -> None:
         np.array([1, 4, 2, 4, 1]) / 6,
         rtol=1e-14,
     )
+
+
+@pytest.mark.parametrize("way", ["odeint", "tfirst", "solve_ivp", "args"])
+def test_initial_value_problems(way: str) -> None:
+    """y' = -k y: the derivative of y(2) = y0 e^(-2k) by k and y0."""
+    t = np.array([0.0, 1.0, 2.0])
+
+    def end(k: Any, y0: Any) -> Any:
+        if way == "odeint":
+            return scipy.integrate.odeint(lambda y, t: -k * y, y0, t)[-1, 0]
+        if way == "tfirst":
+            return scipy.integrate.odeint(lambda t, y: [-k * y[0]], [y0], t, tfirst=True)[-1, 0]
+        if way == "solve_ivp":
+            return scipy.integrate.solve_ivp(
+                lambda t, y: [-k * y[0]], (0, 2), [y0], t_eval=t[1:]
+            ).y[0, -1]
+        found = scipy.integrate.solve_ivp(
+            lambda t, y, k: -k * y, (0, 2), [y0], args=(k,), t_eval=[2.0]
+        )
+        return found.y[0, 0] if found.success else np.nan
+
+    k, y0 = 0.3, 1.7
+    got = tapec.value_and_grad(end, argnums=(0, 1))(k, y0)
+    e = np.exp(-2 * k)
+    assert got[0] == pytest.approx(y0 * e, rel=1e-7) and end(k, y0) == pytest.approx(
+        y0 * e, rel=1e-3
+    )
+    assert got[1] == pytest.approx((-2 * y0 * e, e), rel=1e-6)
+    assert tapec.grad(tapec.grad(end))(k, y0) == pytest.approx(4 * y0 * e, rel=1e-5)
+
+
+def test_initial_value_problems_that_are_not_solved() -> None:
+    ivp = scipy.integrate.solve_ivp
+    with pytest.raises(NotImplementedError, match="t_eval"):
+        tapec.grad(lambda k: ivp(lambda t, y: -k * y, (0, 2), [1.0]).y[0, -1])(0.3)
+    with pytest.raises(NotImplementedError, match="method='BDF'"):
+        tapec.grad(lambda k: ivp(lambda t, y: -k * y, (0, 2), [1.0], "BDF", t_eval=[2.0]).y[0, 0])(
+            0.3
+        )
 
 
 def test_zeros_and_densities() -> None:
