@@ -193,26 +193,60 @@ def _gammaincinv_partials(sign: int) -> Partials:
 
 
 def _gammainc_a_numpy(xs: Sequence[Any], attrs: Attrs) -> Any:
-    """The derivative of gammainc by a: term by term of the power series in x."""
-    from scipy import special
+    """The derivative of gammainc by a: of the part that is small, so that it keeps its digits.
 
+    x <= a + 1: P is x^a e^-x / Γ(a+1) times Σ wₙ, wₙ = x^n / (a+1)…(a+n); the derivative of the
+    n-th term adds the factor log x - ψ(a+n+1).  Beyond: Q is x^a e^-x / Γ(a) times Legendre's
+    continued fraction (DLMF 8.9.2), evaluated by Lentz' method together with its derivative.
+    """
     dtype = np.asarray(xs[0]).dtype
     a, x = np.broadcast_arrays(*[np.asarray(v, float) for v in xs])
-    good = (a > 0) & (x > 0) & (x <= 1e6)
-    zero = (a > 0) & ((x == 0) | (x > 1e6))
+    good, zero = (a > 0) & (x > 0), (a > 0) & (x == 0)
     a, x = np.where(good, a, 1.0), np.where(good, x, 1.0)
+    right = x > a + 1
+    with np.errstate(all="ignore"):
+        z = np.where(right, -_upper_gamma_a(a, np.where(right, x, a + 2)), 0.0)
+        z = np.where(right, z, _lower_gamma_a(a, np.where(right, a, x)))
+    return np.where(good, z, np.where(zero, 0.0, np.nan)).astype(dtype)[()]
+
+
+def _lower_gamma_a(a: Any, x: Any) -> Any:
+    from scipy import special
+
     d = np.log(x) - special.psi(a + 1)
     w, total, n = np.ones_like(x), np.array(d), a + 1
     more = np.ones(x.shape, bool)
     while more.any():
-        ratio = x / n
-        w = np.where(more, w * ratio, w)
+        w = np.where(more, w * (x / n), w)
         d = np.where(more, d - 1 / n, d)
         total = np.where(more, total + w * d, total)
-        more &= (ratio > 0.9) | (np.abs(w * d) > 1e-18 * np.abs(total)) | (d > 0)
+        more &= (np.abs(w * d) > 1e-18 * np.abs(total)) | (d > 0)
         n = n + 1
-    z = np.exp(a * np.log(x) - x - special.gammaln(a + 1)) * total
-    return np.where(good, z, np.where(zero, 0.0, np.nan)).astype(dtype)[()]
+    return np.exp(a * np.log(x) - x - special.gammaln(a + 1)) * total
+
+
+def _upper_gamma_a(a: Any, x: Any) -> Any:
+    from scipy import special
+
+    b = x - a + 1
+    f = h = 1 / b
+    f_a = h_a = h * h
+    c, c_a, i = np.full(x.shape, 1e300), np.zeros(x.shape), 1.0
+    more = np.ones(x.shape, bool)
+    while more.any() and i < 1e5:
+        n, b = i * (a - i), b + 2
+        r, r_a = n * f + b, i * f + n * f_a - 1
+        q = n / c
+        c, c_a = b + q, i / c - q * c_a / c - 1
+        f = 1 / r
+        f_a = -r_a * f * f
+        e, e_a = f * c, f_a * c + f * c_a
+        h, h_a = np.where(more, h * e, h), np.where(more, h_a * e + h * e_a, h_a)
+        # at a whole a the value is complete before its derivative is
+        more &= (np.abs(e - 1) > 2.3e-16) | (np.abs(h * e_a) > 1e-16 * np.abs(h_a))
+        i += 1
+    size = np.exp(a * np.log(x) - x - special.gammaln(a))
+    return size * (h * (np.log(x) - special.psi(a)) + h_a)
 
 
 declare("gammainc_a", 2, lambda b, z, a, x: (UNKNOWN, UNKNOWN), "special:gammainc_a",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pytest
 import scipy.special as sp
 
@@ -83,3 +84,23 @@ def test_f_and_binomial() -> None:
         f = lambda a: incomplete(a / 2, mp.mpf(2), 2 * a / (4 + 2 * a))  # noqa: E731
         want = float(mp.diff(f, mp.mpf(3), h=STEP))
     assert tapec.grad(lambda a: sp.fdtr(a, 4.0, 2.0))(3.0) == pytest.approx(want, rel=1e-11)
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.5, 1.3, 3.0, 10.0, 40.0])
+@pytest.mark.parametrize("x", [1e-3, 0.5, 2.0, 4.1, 30.0, 110.0, 600.0])
+def test_tails_of_the_gamma_distribution_by_its_shape(a: float, x: float) -> None:
+    """Both tails keep their digits, at whole shapes too: ∂Q/∂a is ∫ of the density's derivative."""
+    with mp.workdps(40):
+        A, X = mp.mpf(a) + mp.mpf(10) ** -22, mp.mpf(x)  # mpmath's own differs at whole numbers
+        upper = mp.diff(lambda v: mp.gammainc(v, X, mp.inf, regularized=True), A, h=STEP)
+        whole = mp.gammainc(A, X, mp.inf, regularized=True)
+        slope, log_slope = float(upper), float(upper / whole)
+    assert tapec.grad(lambda a: sp.gammaincc(a, x))(a) == pytest.approx(slope, rel=1e-9)
+    assert tapec.grad(lambda a: sp.gammainc(a, x))(a) == pytest.approx(-slope, rel=1e-9)
+    found = tapec.grad(lambda a: np.log(sp.gammaincc(a, x)))(a)
+    assert found == pytest.approx(log_slope, rel=1e-9)
+
+
+def test_far_out_there_is_no_slope_left() -> None:
+    assert tapec.grad(lambda a: sp.gammainc(a, 800.0))(1.3) == 0
+    assert tapec.grad(lambda a: sp.chdtr(a, 1e5))(3.0) == 0
