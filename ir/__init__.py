@@ -23,6 +23,7 @@ from tapec.ir import (  # noqa: F401
     signs,
     sorting,
     special,
+    special_inverses,
     special_more,
     spectral,
     triangular,

@@ -332,40 +332,37 @@ def fdtrc(a: Any, b: Any, x: Any) -> Tracer:
     return elementwise("betainc", _half(b), _half(a), _div(b, _add(b, _mul(a, x))))
 
 
-@ufunc("bdtr")
-def bdtr(k: Any, n: Any, q: Any) -> Tracer:
-    k, n, q = operands(k, n, q)
-    k = unary("floor", k)
-    return elementwise("betainc", _sub(n, k), _add(k, 1.0), _sub(1.0, q))
+def _whole(*xs: Any) -> Any:
+    """Operands of which SciPy takes the whole part of all but the last."""
+    *steps, x = operands(*xs)
+    return (*[unary("floor", v) for v in steps], x)
 
 
-@ufunc("bdtrc")
-def bdtrc(k: Any, n: Any, q: Any) -> Tracer:
-    k, n, q = operands(k, n, q)
-    k = unary("floor", k)
-    return elementwise("betainc", _add(k, 1.0), _sub(n, k), q)
+def _of_beta(op: str, arguments: Callable[..., tuple[Any, ...]]) -> Callable[..., Tracer]:
+    return lambda *xs: elementwise(op, *arguments(*_whole(*xs)))
 
 
-@ufunc("nbdtr")
-def nbdtr(k: Any, n: Any, q: Any) -> Tracer:
-    k, n, q = operands(k, n, q)
-    return elementwise("betainc", n, _add(k, 1.0), q)
-
-
-@ufunc("nbdtrc")
-def nbdtrc(k: Any, n: Any, q: Any) -> Tracer:
-    k, n, q = operands(k, n, q)
-    return elementwise("betainc", _add(k, 1.0), n, _sub(1.0, q))
+ufunc("bdtr")(_of_beta("betainc", lambda k, n, q: (_sub(n, k), _add(k, 1.0), _sub(1.0, q))))
+ufunc("bdtrc")(_of_beta("betainc", lambda k, n, q: (_add(k, 1.0), _sub(n, k), q)))
+ufunc("nbdtr")(_of_beta("betainc", lambda k, n, q: (n, _add(k, 1.0), q)))
+ufunc("nbdtrc")(_of_beta("betainc", lambda k, n, q: (_add(k, 1.0), n, _sub(1.0, q))))
+ufunc("nbdtri")(_of_beta("betaincinv", lambda k, n, y: (n, _add(k, 1.0), y)))
+ufunc("pdtri")(_of_beta("gammainccinv", lambda k, y: (_add(k, 1.0), y)))
 
 
 @ufunc("bdtri")
 def bdtri(k: Any, n: Any, y: Any) -> Tracer:
-    k, n, y = operands(k, n, y)
+    k, n, y = _whole(k, n, y)
     return _sub(1.0, elementwise("betaincinv", _sub(n, k), _add(k, 1.0), y))
 
 
-ufunc("nbdtri")(lambda k, n, y: elementwise("betaincinv", n, _add(operands(k, y)[0], 1.0), y))
-ufunc("pdtri")(lambda k, y: elementwise("gammainccinv", _add(operands(k, y)[0], 1.0), y))
+# -- inverted for a parameter: others are operations of ``ir.special_inverses`` ------------------
+
+ufunc("gdtria")(lambda p, b, x: _div(elementwise("gammaincinv", *operands(b, p)), x))
+ufunc("nrdtrimn")(lambda p, sd, x: _sub(x, _mul(sd, elementwise("ndtri", operands(p, sd, x)[0]))))
+ufunc("nrdtrisd")(
+    lambda mn, p, x: _div(_sub(*operands(x, mn)), elementwise("ndtri", operands(p, x, mn)[0]))
+)
 
 
 @ufunc("fdtri")
