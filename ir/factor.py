@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from tapec.ir.builder import Builder
 from tapec.ir.core import Function, Op, Type, Value
 from tapec.ir.dce import dce
+from tapec.ir.nested import nested
 from tapec.ir.rewrite import splat
 
 __all__ = ["factored"]
@@ -44,8 +45,12 @@ def factored(fn: Function, primal: Iterable[Value]) -> Function:
     """See the module docstring.  ``primal``: values that are to be computed as they are."""
     if len(fn.ops) > MOST_OPS:
         return fn
-    new = _Factoring(fn, set(primal)).run()
-    return fn if _work(new) >= _work(fn) else new
+    kept = set(primal)
+    factoring = _Factoring(fn, kept)
+    new = factoring.run()
+    if _work(new) < _work(fn):
+        fn, kept = new, factoring.kept
+    return nested(fn, kept)
 
 
 def _work(fn: Function) -> int:
