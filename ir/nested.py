@@ -19,7 +19,7 @@ derivative.  Only the derivative is rewritten, not *primal* values.  Results dif
     ...   return %z
     ... }''')
     >>> [op.name for op in nested(fn, set()).ops]  # t*(1 + p*(1 + q*(r - 1)))
-    ['constant', 'sub', 'mul', 'constant', 'add', 'mul', 'add', 'mul']
+    ['constant', 'sub', 'mul', 'add', 'mul', 'add', 'mul']
 """
 
 from __future__ import annotations
