@@ -196,6 +196,9 @@ entry:
   %ok = and i1 %ok.a, %ok.x
   br i1 %ok, label %start, label %edge
 start:
+  %all = fcmp oeq double %x, {_d(math.inf)}
+  br i1 %all, label %zero, label %finite
+finite:
   %log = call double @log(double %x)
   %a1 = fadd double %a, {_d(1)}
   %right = fcmp ogt double %x, %a1
@@ -253,9 +256,11 @@ lentz:
   %slope.2 = fmul double %slope.1, {_d(1e-16)}
   %moves = fcmp ogt double %slope.0, %slope.2
   %either = or i1 %off, %moves
-  %few = fcmp olt double %i, {_d(1e5)}
+  %few = fcmp olt double %i, {_d(3e4)}
   %again = and i1 %either, %few
-  br i1 %again, label %lentz, label %tail
+  br i1 %again, label %lentz, label %ended
+ended:
+  br i1 %few, label %tail, label %bad
 tail:
   %t0 = fmul double %a, %log
   %t1 = fsub double %t0, %x
@@ -277,6 +282,8 @@ loop:
   %w = phi double [ {_d(1)}, %go ], [ %w.next, %loop ]
   %d = phi double [ %d0, %go ], [ %d.next, %loop ]
   %sum = phi double [ %d0, %go ], [ %sum.next, %loop ]
+  %k = phi i32 [ 0, %go ], [ %k.next, %loop ]
+  %k.next = add i32 %k, 1
   %ratio = fdiv double %x, %n
   %w.next = fmul double %w, %ratio
   %inverse = fdiv double {_d(1)}, %n
@@ -289,8 +296,12 @@ loop:
   %bound = fmul double %total, {_d(1e-18)}
   %large = fcmp ogt double %size, %bound
   %positive = fcmp ogt double %d.next, {_d(0)}
-  %more = or i1 %large, %positive
-  br i1 %more, label %loop, label %done
+  %unfinished = or i1 %large, %positive
+  %within = icmp slt i32 %k.next, 30000
+  %more = and i1 %unfinished, %within
+  br i1 %more, label %loop, label %stop
+stop:
+  br i1 %within, label %done, label %bad
 done:
   %e0 = fmul double %a, %log
   %e1 = fsub double %e0, %x

@@ -201,13 +201,18 @@ def _gammainc_a_numpy(xs: Sequence[Any], attrs: Attrs) -> Any:
     """
     dtype = np.asarray(xs[0]).dtype
     a, x = np.broadcast_arrays(*[np.asarray(v, float) for v in xs])
-    good, zero = (a > 0) & (x > 0), (a > 0) & (x == 0)
+    good, zero = (a > 0) & (x > 0) & (x < np.inf), (a > 0) & ((x == 0) | (x == np.inf))
     a, x = np.where(good, a, 1.0), np.where(good, x, 1.0)
     right = x > a + 1
     with np.errstate(all="ignore"):
-        z = np.where(right, -_upper_gamma_a(a, np.where(right, x, a + 2)), 0.0)
-        z = np.where(right, z, _lower_gamma_a(a, np.where(right, a, x)))
+        upper = _upper_gamma_a(np.where(right, a, 1.0), np.where(right, x, 3.0))
+        lower = _lower_gamma_a(np.where(right, 1.0, a), np.where(right, 0.5, x))
+        z = np.where(right, -upper, lower)
     return np.where(good, z, np.where(zero, 0.0, np.nan)).astype(dtype)[()]
+
+
+#: More terms than this are needed from shapes of about 2e7 on: the derivative is NaN there.
+_MOST_TERMS = 30_000
 
 
 def _lower_gamma_a(a: Any, x: Any) -> Any:
@@ -216,13 +221,16 @@ def _lower_gamma_a(a: Any, x: Any) -> Any:
     d = np.log(x) - special.psi(a + 1)
     w, total, n = np.ones_like(x), np.array(d), a + 1
     more = np.ones(x.shape, bool)
-    while more.any():
+    for _ in range(_MOST_TERMS):
         w = np.where(more, w * (x / n), w)
         d = np.where(more, d - 1 / n, d)
         total = np.where(more, total + w * d, total)
         more &= (np.abs(w * d) > 1e-18 * np.abs(total)) | (d > 0)
+        if not more.any():
+            break
         n = n + 1
-    return np.exp(a * np.log(x) - x - special.gammaln(a + 1)) * total
+    z = np.exp(a * np.log(x) - x - special.gammaln(a + 1)) * total
+    return np.where(more, np.nan, z)
 
 
 def _upper_gamma_a(a: Any, x: Any) -> Any:
@@ -231,9 +239,10 @@ def _upper_gamma_a(a: Any, x: Any) -> Any:
     b = x - a + 1
     f = h = 1 / b
     f_a = h_a = h * h
-    c, c_a, i = np.full(x.shape, 1e300), np.zeros(x.shape), 1.0
+    c, c_a = np.full(x.shape, 1e300), np.zeros(x.shape)
     more = np.ones(x.shape, bool)
-    while more.any() and i < 1e5:
+    for k in range(_MOST_TERMS):
+        i = k + 1.0
         n, b = i * (a - i), b + 2
         r, r_a = n * f + b, i * f + n * f_a - 1
         q = n / c
@@ -244,9 +253,10 @@ def _upper_gamma_a(a: Any, x: Any) -> Any:
         h, h_a = np.where(more, h * e, h), np.where(more, h_a * e + h * e_a, h_a)
         # at a whole a the value is complete before its derivative is
         more &= (np.abs(e - 1) > 2.3e-16) | (np.abs(h * e_a) > 1e-16 * np.abs(h_a))
-        i += 1
+        if not more.any():
+            break
     size = np.exp(a * np.log(x) - x - special.gammaln(a))
-    return size * (h * (np.log(x) - special.psi(a)) + h_a)
+    return np.where(more, np.nan, size * (h * (np.log(x) - special.psi(a)) + h_a))
 
 
 declare("gammainc_a", 2, lambda b, z, a, x: (UNKNOWN, UNKNOWN), "special:gammainc_a",
