@@ -398,6 +398,7 @@ class _Sparse:
         """Traced once per path: the structural non-zeros."""
         path = self._path(_Call(args, kwargs))
         same = np.shape(args[self.argnum]) == plan.shape
+        same = same and _signature(_Call(args, kwargs))[1] >= plan.fixed
         if not same or not plan.pattern.contains(path.pattern):
             raise _Grown(path.pattern)
         if not plan.pattern.nnz:
@@ -461,9 +462,12 @@ def _signature(call: _Call) -> tuple[Any, bool]:
     """What a plan depends on, and whether this is types and shapes alone."""
     leaves, treedef = trees.flatten(tuple(call))
     keys: list[Any] = []
-    fixed = True
+    fixed, held = True, None  # type: bool, Any
     for leaf in leaves:
-        if isinstance(leaf, np.ndarray):
+        if isinstance(leaf, Handle):  # while the products are traced
+            held = None if leaf.type.dtype.is_inexact else leaf.type
+            keys.append((leaf.type, held))
+        elif isinstance(leaf, np.ndarray):
             # Arrays of integers may be indices: the pattern depends on what they hold.
             held = leaf.tobytes() if leaf.dtype.kind in "iub" else None
             keys.append((leaf.dtype, leaf.shape, held))

@@ -246,6 +246,15 @@ def test_arguments_of_all_kinds() -> None:
         assert found.dtype == point.dtype and found.nnz == n
 
 
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+def test_an_index_that_is_not_always_given(mode: str) -> None:
+    """A plan of shapes alone does not serve a call whose indices decide the pattern."""
+    fn = lambda x, i=None: x**2 if i is None else x[i] ** 2  # noqa: E731
+    j, x = sparse_jacobian(fn, mode=mode), np.array([1.0, 2, 3])
+    for more in ((), (np.arange(3),), (np.array([2, 0, 1]),), (np.array([1, 1, 2]),), ()):
+        np.testing.assert_allclose(j(x, *more).toarray(), tapec.jacobian(fn)(x, *more))
+
+
 def test_plans_are_bounded() -> None:
     fn = sparse_jacobian(lambda x, i: x[i] ** 2)
     for k in range(sparse_module.PLANS + 3):
