@@ -17,7 +17,7 @@ import numpy as np
 
 from tapec import primitives as p
 from tapec.complexes import ComplexTracer
-from tapec.errors import TapecValueError, fail
+from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.indexing import getitem
 from tapec.tape import as_tracer
 
@@ -60,5 +60,10 @@ def _entries(a: Any) -> tuple[Any, Any, Any]:
         numbers = np.repeat(np.arange(a.indptr.size - 1), np.diff(a.indptr))
         pair = (numbers, a.indices)
         return (*(pair if a.format == "csr" else pair[::-1]), a.data)
+    if a.format in ("lil", "dok"):  # whose changes could not be seen
+        raise fail(
+            UnsupportedError, f"a traced function with a {a.format} matrix",
+            "convert it once, outside, by .tocsr()",
+        )  # fmt: skip
     a = a.tocoo()
     return a.row, a.col, a.data
