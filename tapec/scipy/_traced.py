@@ -15,7 +15,7 @@ from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.numpy.ufuncs import real_float
 from tapec.tape import is_traced
 
-__all__ = ["array", "replaces", "replacing", "square"]
+__all__ = ["array", "numbers", "replaces", "replacing", "square"]
 
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 
@@ -55,6 +55,14 @@ def array(x: Any) -> Any:
             "use numpy.linalg, whose functions take complex matrices",
         )
     return real_float(a)
+
+
+def numbers(x: Any) -> Any:
+    """An argument as an array of real or complex numbers, traced or plain."""
+    if is_traced(x):
+        return p.as_array(x)
+    a = np.asarray(x)
+    return a if a.dtype.kind in "fc" else a.astype(float)
 
 
 def square(x: Any) -> Any:

@@ -20,9 +20,7 @@ import scipy.fft as _scipy
 
 from tapec.errors import TapecValueError, fail
 from tapec.numpy.registry import axes_of
-from tapec.primitives import as_array
-from tapec.scipy._traced import replacing
-from tapec.tape import is_traced
+from tapec.scipy._traced import numbers, replacing
 
 _FOURIER = (
     "fft", "fft2", "fftn", "hfft", "ifft", "ifft2", "ifftn", "ihfft", "irfft", "irfft2", "irfftn",
@@ -128,7 +126,7 @@ def _transform(
         raise fail(TapecValueError, f"a cosine or sine transform of type {kind}; there are 1 to 4")
     if norm not in (None, "backward", "ortho", "forward"):
         raise fail(TapecValueError, f"norm={norm!r}; it is 'backward', 'ortho' or 'forward'")
-    a: Any = as_array(x) if is_traced(x) else np.asarray(x, float)
+    a = numbers(x)
     if np.issubdtype(a.dtype, np.complexfloating):
         again = functools.partial(_transform, kind=kind, n=n, axis=axis, norm=norm, sine=sine,
                                   inverse=inverse, ortho=ortho)  # fmt: skip
@@ -161,7 +159,7 @@ def _transform(
 def _along(
     x: Any, kind: int, shape: Any, axes: Any, norm: Any, sine: bool, inverse: bool, ortho: Any
 ) -> Any:
-    a = as_array(x) if is_traced(x) else np.asarray(x, float)
+    a = numbers(x)
     if axes is None:
         along = tuple(range(a.ndim))[-len(shape) :] if shape is not None else tuple(range(a.ndim))
     else:

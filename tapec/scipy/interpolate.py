@@ -22,8 +22,7 @@ import numpy as np
 import scipy.interpolate as _scipy
 
 from tapec.errors import TapecValueError, UnsupportedError, fail
-from tapec.primitives import as_array
-from tapec.scipy._traced import replacing
+from tapec.scipy._traced import numbers, replacing
 from tapec.tape import as_tracer, current_tape, is_traced
 
 __all__ = [
@@ -49,10 +48,6 @@ def replaces(rule: _Rule) -> _Rule:
     return function  # type: ignore[return-value]
 
 
-def _array(x: Any) -> Any:
-    return as_array(x) if is_traced(x) else np.asarray(x, float)
-
-
 def _plain(x: Any, name: str) -> Any:
     """Where the data are: plain, increasing numbers."""
     if is_traced(x):
@@ -74,7 +69,7 @@ class Piecewise:
         self.extrapolate = True if extrapolate is None else extrapolate
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
-        at = _array(x)
+        at = numbers(x)
         way = self.extrapolate if extrapolate is None else extrapolate
         first, last = self.x[0], self.x[-1]
         if isinstance(way, str):  # periodic
@@ -139,7 +134,7 @@ def _taken(c: Any, piece: Any) -> Any:
 
 def _front(y: Any, axis: int) -> tuple[Any, int]:
     """Values with the axis of the data in front, and the number of that axis."""
-    a = _array(y)
+    a = numbers(y)
     axis = axis % a.ndim
     return np.moveaxis(a, axis, 0), axis
 
@@ -228,7 +223,7 @@ def _end(h0: Any, h1: Any, m0: Any, m1: Any) -> Any:
 
 @replaces
 def PPoly(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
-    return Piecewise(_array(c), _plain(x, "PPoly"), extrapolate, axis)
+    return Piecewise(numbers(c), _plain(x, "PPoly"), extrapolate, axis)
 
 
 def _from_spline(t: Any, c: Any, k: int, extrapolate: Any, axis: int = 0) -> Piecewise:
@@ -280,7 +275,7 @@ def splev(x: Any, tck: Any, der: int = 0, ext: int = 0) -> Any:
 def _beyond(spline: Piecewise, x: Any, der: int, ext: Any) -> Any:
     """FITPACK's ways outside of the interval: 0 extrapolate, 1 zero, 2 error, 3 constant."""
     ext = {"extrapolate": 0, "zeros": 1, "raise": 2, "const": 3}.get(ext, ext)
-    at = _array(x)
+    at = numbers(x)
     first, last = spline.x[0], spline.x[-1]
     if ext == 3:
         return spline(np.clip(at, first, last), der)
@@ -319,7 +314,7 @@ class _Interp1d:
             raise fail(UnsupportedError, f"interp1d of traced values: kind={kind!r}")
 
     def __call__(self, x: Any) -> Any:
-        at = _array(x)
+        at = numbers(x)
         outside = (at < self.x[0]) | (at > self.x[-1])
         if self.strict:
             _refuse(outside, "x_new")
@@ -349,7 +344,7 @@ def interp1d(
 class _Grid:
     def __init__(self, points: Any, values: Any, strict: bool, fill: Any) -> None:
         self.points = [np.asarray(p, float) for p in points]
-        self.values, self.strict, self.fill = _array(values), strict, fill
+        self.values, self.strict, self.fill = numbers(values), strict, fill
         sizes = tuple([p.size for p in self.points])
         if self.values.shape[: len(sizes)] != sizes:
             raise fail(
@@ -361,7 +356,7 @@ class _Grid:
         """Linear in each direction."""
         if isinstance(xi, tuple):
             xi = np.stack(np.broadcast_arrays(*xi), axis=-1)
-        at, n = _array(xi), len(self.points)
+        at, n = numbers(xi), len(self.points)
         if at.ndim == 0 or at.shape[-1] != n:
             raise fail(
                 TapecValueError,

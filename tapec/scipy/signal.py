@@ -21,8 +21,7 @@ import scipy.signal as _scipy
 from tapec.control import scan
 from tapec.errors import TapecValueError, UnsupportedError, fail
 from tapec.numpy.registry import axes_of
-from tapec.primitives import as_array
-from tapec.scipy._traced import replacing
+from tapec.scipy._traced import numbers, replacing
 from tapec.tape import is_traced
 
 __all__ = [
@@ -36,15 +35,11 @@ replaces = replacing(_scipy)
 _DIRECT = 200
 
 
-def _array(x: Any) -> Any:
-    return as_array(x) if is_traced(x) else np.asarray(x)
-
-
 # -- convolution ----------------------------------------------------------------------------------
 
 
 def _operands(x: Any, y: Any, mode: str, name: str) -> tuple[Any, Any]:
-    x, y = _array(x), _array(y)
+    x, y = numbers(x), numbers(y)
     if x.ndim != y.ndim:
         raise fail(TapecValueError, f"{name}: the inputs should have the same dimensionality")
     if mode not in ("full", "same", "valid"):
@@ -141,7 +136,7 @@ def _reversed(y: Any) -> Any:
 
 @replaces
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
-    x, y = _array(in1), _array(in2)
+    x, y = numbers(in1), numbers(in2)
     if mode == "valid" and x.ndim == y.ndim and _contained(x, y):
         return _reversed(convolve(y, _reversed(x), mode, method))
     return convolve(x, _reversed(y), mode, method)
@@ -174,7 +169,7 @@ def convolve2d(
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0
 ) -> Any:
-    x, y = _array(in1), _array(in2)
+    x, y = numbers(in1), numbers(in2)
     if mode == "valid" and x.ndim == y.ndim and _contained(x, y):
         return _reversed(convolve2d(y, _reversed(x), mode, boundary, fillvalue))
     if mode != "same":
@@ -194,7 +189,7 @@ def _padded(c: Any, n: int) -> Any:
 @replaces
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """A rational filter, in the transposed direct form II."""
-    b, a, x = (np.atleast_1d(_array(v)) for v in (b, a, x))
+    b, a, x = (np.atleast_1d(numbers(v)) for v in (b, a, x))
     if b.ndim != 1 or a.ndim != 1 or not b.size or not a.size:
         raise fail(TapecValueError, "lfilter: b and a are vectors of one or more coefficients")
     n = max(a.size, b.size)
@@ -203,11 +198,11 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     rows = np.moveaxis(x, axis, 0)
     if n == 1:
         out = b[0] * x
-        return out if zi is None else (out, _array(zi))
+        return out if zi is None else (out, numbers(zi))
     if zi is None:
         state = np.zeros((n - 1, *rows.shape[1:]))
     else:
-        state = np.moveaxis(_array(zi), axis, 0)
+        state = np.moveaxis(numbers(zi), axis, 0)
         if state.shape != (n - 1, *rows.shape[1:]):
             raise fail(TapecValueError, f"lfilter: zi must hold {n - 1} values along the axis")
     column = (n - 1, *[1] * (rows.ndim - 1))
@@ -226,7 +221,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 @replaces
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """Second-order sections, one after the other."""
-    sos, x = _array(sos), _array(x)
+    sos, x = numbers(sos), numbers(x)
     if sos.ndim != 2 or sos.shape[1] != 6:
         raise fail(TapecValueError, "sosfilt: sos must have the shape (sections, 6)")
     last = []
@@ -234,7 +229,7 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
         if zi is None:
             x = lfilter(sos[k, :3], sos[k, 3:], x, axis)
         else:
-            x, end = lfilter(sos[k, :3], sos[k, 3:], x, axis, _array(zi)[k])
+            x, end = lfilter(sos[k, :3], sos[k, 3:], x, axis, numbers(zi)[k])
             last.append(end)
     return x if zi is None else (x, np.stack(last))
 
@@ -255,7 +250,7 @@ def filtfilt(
             UnsupportedError, "filtfilt: traced coefficients, or another padding than 'odd'",
             "apply lfilter twice",
         )  # fmt: skip
-    x = np.atleast_1d(_array(x))
+    x = np.atleast_1d(numbers(x))
     (axis,) = axes_of(axis, x.ndim)
     rows = np.moveaxis(x, axis, 0)
     edge = 3 * max(np.size(a), np.size(b)) if padlen is None else int(padlen)
@@ -281,7 +276,7 @@ def savgol_filter(
     x: Any, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1,
     mode: str = "interp", cval: float = 0.0,
 ) -> Any:  # fmt: skip
-    x = _array(x)
+    x = numbers(x)
     (axis,) = axes_of(axis, x.ndim)
     rows = np.moveaxis(x, axis, -1)
     n, w = rows.shape[-1], int(window_length)
@@ -318,7 +313,7 @@ def _windows(x: Any, w: int) -> Any:
 def detrend(
     data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: Any = False
 ) -> Any:
-    x = _array(data)
+    x = numbers(data)
     (axis,) = axes_of(axis, x.ndim)
     if type in ("constant", "c"):
         return x - np.mean(x, axis, keepdims=True)
@@ -341,7 +336,7 @@ def detrend(
 @replaces
 def hilbert(x: Any, N: Any = None, axis: int = -1) -> Any:
     """The analytic signal: twice the positive frequencies."""
-    x = _array(x)
+    x = numbers(x)
     (axis,) = axes_of(axis, x.ndim)
     n = x.shape[axis] if N is None else int(N)
     if n <= 0:

@@ -20,9 +20,7 @@ import numpy as np
 import scipy.spatial.distance as _scipy
 
 from tapec.errors import TapecValueError, UnsupportedError, fail
-from tapec.primitives import as_array
-from tapec.scipy._traced import replacing
-from tapec.tape import is_traced
+from tapec.scipy._traced import numbers, replacing
 
 __all__ = [
     "braycurtis", "canberra", "cdist", "chebyshev", "cityblock", "correlation", "cosine",
@@ -43,10 +41,6 @@ _ALIASES = {
     "sqeuclidean": ("sqe", "sqeuclid"),
 }
 _NAMES = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
-
-
-def _array(x: Any) -> Any:
-    return as_array(x) if is_traced(x) else np.asarray(x, float)
 
 
 def _weighted(x: Any, w: Any) -> Any:
@@ -140,7 +134,7 @@ def _metric(metric: Any, points: tuple[Any, ...], options: dict[str, Any]) -> Ca
     if name == "mahalanobis" and options.get("VI") is None:
         options["VI"] = np.linalg.inv(np.atleast_2d(np.cov(np.concatenate(points).T)))
     distance = _METRICS[name]
-    given = {k: _array(x) for k, x in options.items() if x is not None}
+    given = {k: numbers(x) for k, x in options.items() if x is not None}
     return lambda u, v: distance(u, v, **given)
 
 
@@ -148,7 +142,7 @@ def _metric(metric: Any, points: tuple[Any, ...], options: dict[str, Any]) -> Ca
 
 
 def _rows(x: Any, name: str) -> Any:
-    a = _array(x)
+    a = numbers(x)
     if a.ndim != 2:
         raise fail(TapecValueError, f"{name} must be a 2-dimensional array.")
     return a
@@ -172,7 +166,7 @@ def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) 
 @replaces
 def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
     """A vector of distances as a symmetric matrix, or back."""
-    x = _array(X)
+    x = numbers(X)
     if force.lower() not in ("no", "tomatrix", "tovector"):
         raise fail(TapecValueError, f"squareform: force={force!r}")
     if x.ndim == 1 and force.lower() != "tovector":
@@ -191,7 +185,7 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 def _of_two(name: str) -> Callable[..., Any]:
     def distance(u: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
-        a, b = _array(u), _array(v)
+        a, b = numbers(u), numbers(v)
         if a.ndim != 1 or a.shape != b.shape:
             raise fail(TapecValueError, f"{name}: vectors of shapes {a.shape} and {b.shape}")
         return _METRICS[name](a, b, *args, **kwargs)
