@@ -204,6 +204,16 @@ def test_scipys_root_finders_in_traced_functions(name: str) -> None:
         tapec.grad(fn)(-2.0)
 
 
+def test_roots_that_newtons_method_finds_slowly() -> None:
+    for f in (
+        lambda x, a: (x - a) ** 9, lambda x, a: np.arctan(1e6 * (x - a)), lambda x, a: np.cbrt(x - a),
+        lambda x, a: np.exp(-x) - np.exp(-a), lambda x, a: np.where(x > a, 1.0, -1.0) + (x - a),
+    ):  # fmt: skip
+        for a in (-0.9, 0.31, 39.0):
+            find = lambda a, f=f: scipy.optimize.brentq(lambda x: f(x, a), -1.0, 40.0)  # noqa: E731
+            assert tapec.jit(find)(a) == pytest.approx(a, abs=1e-9)
+
+
 def test_implied_volatility() -> None:
     """By ``root_scalar``, ``newton`` and ``fsolve``: the derivative by the price is 1 / vega."""
     strike, rate, years, spot = 105.0, 0.02, 0.75, 100.0

@@ -24,7 +24,8 @@ _STEPS = 200
 
 
 def _within(fn: Callable[..., Any], name: str, xtol: float) -> Callable[..., Any]:
-    """Newton's method inside of a bracket that shrinks; halving where a step would leave it."""
+    """Newton's method inside of a bracket that shrinks; halving where a step would leave it, or is
+    more than half of the one before."""
     slope = grad(fn)
 
     def search(ends: Any, *args: Any) -> Any:
@@ -37,7 +38,7 @@ def _within(fn: Callable[..., Any], name: str, xtol: float) -> Callable[..., Any
             return (np.abs(step) > xtol * (1 + np.abs(low))) & (high != low) & (k < _STEPS)
 
         def again(c: Any) -> Any:
-            low, high, x, _, k = c
+            low, high, x, last, k = c
             value, by_x = fn(x, *args), slope(x, *args)
             above = (value > 0) == rising
             low, high = np.where(above, low, x), np.where(above, x, high)
@@ -45,11 +46,14 @@ def _within(fn: Callable[..., Any], name: str, xtol: float) -> Callable[..., Any
             steep = by_x != 0
             guess = x - value / np.where(steep, by_x, 1.0)
             inside = steep & (guess >= low) & (guess <= high)
+            inside = inside & (2 * np.abs(guess - x) <= np.abs(last))
             new = np.where(inside, guess, 0.5 * (low + high))
             return low, high, new, new - x, k + 1
 
         start = (low, high, 0.5 * (low + high), high - low, 0)
-        _, _, x, _, _ = while_loop(more, again, start)
+        low, high, x, step, _ = while_loop(more, again, start)
+        found = (np.abs(step) <= xtol * (1 + np.abs(low))) | (high == low)
+        x = np.where(found, x, np.nan)
         x = np.where(at_low == 0, ends[0], np.where(at_high == 0, ends[1], x))
         message = f"{name}: f(a) and f(b) must have different signs"
         return accepted(at_low * at_high <= 0, x, message)
