@@ -81,13 +81,18 @@ def _named(frame: types.FrameType) -> str:
     return ".".join(filter(None, parts))
 
 
-def _holds_traced(value: Any) -> bool:
+def _holds_traced(value: Any, depth: int = 4) -> bool:
+    """Also in the closure of a function, and of one that wraps it: compiled callers may replace the
+    error of a traced value that was returned to them."""
+    if isinstance(value, types.MethodType):
+        value = value.__func__
     if isinstance(value, (tuple, list)):
         return any(is_traced(v) for v in value)
     if isinstance(value, dict):
         return any(is_traced(v) for v in value.values())
     if isinstance(value, types.FunctionType):
-        return any(is_traced(c.cell_contents) for c in value.__closure__ or () if _set(c))
+        cells = [c.cell_contents for c in value.__closure__ or () if _set(c)]
+        return depth > 0 and any(_holds_traced(v, depth - 1) for v in cells)
     return is_traced(value)
 
 

@@ -365,3 +365,23 @@ def test_a_diffusion_step_is_sparse_in_its_jacobian() -> None:
     want = np.eye(n) + 0.1 * step.toarray() + np.diag(2 * np.arange(n))
     np.testing.assert_allclose(found.toarray(), want, rtol=1e-14)
     assert found.nnz == 3 * n - 2
+
+
+def test_traced_values_are_seen_in_wrapped_callbacks() -> None:
+    """SciPy wraps a callback before compiled code calls it, which may raise an error of its own."""
+    from tapec.retry import _holds_traced
+
+    def fn(a: Any) -> Any:
+        def callback(x: Any) -> Any:
+            return x - a
+
+        def wrapped(x: Any) -> Any:
+            return callback(x)
+
+        def again(x: Any) -> Any:
+            return wrapped(x)
+
+        assert _holds_traced(again) and not _holds_traced(by_alias)
+        return callback(1.0)
+
+    assert tapec.grad(fn)(2.0) == -1
